@@ -14,12 +14,12 @@ from celery import Celery, chain, group
 from benchmarks.peers_model import peers_model
 from benchmarks.timed_model import STEPS, call_for
 from handoff_queue.shared.broker.readiness import touch_while_alive
-from handoff_queue.shared.settings.settings import load_settings, redis_url_of
+from handoff_queue.shared.settings.settings import get_redis_url, load_settings
 from handoff_queue.shared.types.model import CallProgress
 from handoff_queue.shared.types.plan import Synthesis
 
 settings = load_settings()
-url = redis_url_of(settings)
+url = get_redis_url(settings)
 app = Celery("canvas", broker=url, backend=url)
 app.conf.update(
     worker_pool="threads",

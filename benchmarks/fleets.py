@@ -131,14 +131,17 @@ def fleet(
                 ]
                 processes.start(ChildSpec(name, command, environment))
         processes.wait_until_ready()
-        yield processes.pids()
+        yield processes.get_pids()
 
 
 @contextmanager
 def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
     """Run a private Redis. Gives its URL and its process id."""
     with Processes(folder) as processes:
-        yield PrivateRedis(processes, folder, append_only=False).start(), processes.pids()["redis"]
+        yield (
+            PrivateRedis(processes, folder, append_only=False).start(),
+            processes.get_pids()["redis"],
+        )
 
 
 @contextmanager
@@ -150,7 +153,7 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
         command = [sys.executable, "-m", "benchmarks.streaming_server", *arguments]
 
         def read_url() -> str:
-            return processes.log_of("server").read_text().strip()
+            return processes.get_log_path("server").read_text().strip()
 
         processes.start(
             ChildSpec(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.driver import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file
 from handoff_queue.shared.trust.keyring import CLIENT
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
@@ -28,7 +28,7 @@ class HandoffJobs:
         """
         settings = Settings(offline=True, mode=Mode.TEAM, tenant_keys=tenant_keys)
         if keys is not None:
-            signing_key = private_key_file(keys, CLIENT)
+            signing_key = find_private_key_file(keys, CLIENT)
             settings = settings.model_copy(update={"keys": keys, "signing_key": signing_key})
         self._jobs = client.connect(url, settings)
         self._sent_jobs: dict[JobId, float] = {}

@@ -80,7 +80,7 @@ def measure(
         ids = _wait_in_their_queue(system, jobs, handoffs)
         began = time.monotonic()
         _control(system, "add_consumer")
-        with Watching(system.processes.pids()["worker"], lambda: _count(url)) as watching:
+        with Watching(system.processes.get_pids()["worker"], lambda: _count(url)) as watching:
             for job_id in ids:
                 status = jobs.wait(job_id, 600)
                 assert status.value == "ok", f"{job_id} ended {status}"

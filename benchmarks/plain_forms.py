@@ -69,7 +69,7 @@ def _replace_functions(functions: Mapping[str, str]) -> None:
     from handoff_queue.shared.store.redis import connection, script
 
     def source_of(name: str) -> str:
-        source = script.source_of(name)
+        source = script.build_source(name)
         for function, value in functions.items():
             head = f"local function {function}"
             source = source.replace(head, f"{head} do return {value} end", 1)

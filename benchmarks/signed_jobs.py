@@ -33,7 +33,7 @@ from benchmarks.fleets import (
 from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.processor_time import CLOCK_FOLDER, measure_from_now_on, seconds_in
 from benchmarks.trips import cost_of
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.plan import Synthesis
 
 IDENTITIES = {SUPERVISOR.name: "supervisor", WORKER.name: "worker"}
@@ -44,7 +44,7 @@ def variables_of(part: ProcessKind, keys: Path | None) -> dict[str, str]:
     """Return the variables with the keys of a process."""
     if keys is None:
         return {}
-    key = private_key_file(keys, IDENTITIES[part.name])
+    key = find_private_key_file(keys, IDENTITIES[part.name])
     return {"HANDOFF_KEYS": str(keys), "HANDOFF_SIGNING_KEY": str(key)}
 
 

@@ -33,10 +33,10 @@ def start(form: str) -> str:
         EmbeddedSystem._make_keys = _make_no_keys  # type: ignore[assignment, method-assign]
     began = time.monotonic()
     with patch(CAN_FORK, lambda: can_fork), EmbeddedSystem(settings) as system:
-        system.wait_until_ready(connect(system.url, system.client_settings()))
+        system.wait_until_ready(connect(system.url, system.build_client_settings()))
         ready_s = time.monotonic() - began
         memory_kb = 0
-        for name, pid in system._processes.pids().items():
+        for name, pid in system._processes.get_pids().items():
             if name != "redis":
                 memory_kb += _pss_kb(pid)
     used_s = 0.0

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.model import (
     ModelCall,
     ModelReply,
     SystemPrompt,
-    progress_interval_s,
+    compute_progress_interval_s,
 )
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import Usage
@@ -114,7 +114,7 @@ def _wait(seconds: float, on_progress: Callable[[CallProgress], None]) -> None:
     _WAITING.add(thread)
     try:
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, progress_interval_s(len(_WAITING))))
+            time.sleep(min(left, compute_progress_interval_s(len(_WAITING))))
             on_progress(CallProgress())
     finally:
         _WAITING.discard(thread)

@@ -39,7 +39,7 @@ from benchmarks.fleets import (
 from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.processor_time import cpu_s
 from benchmarks.timed_model import STEPS
-from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.redis.script import build_source
 from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2
@@ -142,7 +142,7 @@ def count_commands(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tup
     """Count commands by process and name during the block; a script has the name of its file."""
     scripts: dict[str, str] = {}
     for path in (ROOT / "shared" / "store" / "lua").glob("*.lua"):
-        scripts[hashlib.sha1(source_of(path.stem).encode()).hexdigest()] = path.stem
+        scripts[hashlib.sha1(build_source(path.stem).encode()).hexdigest()] = path.stem
     commands: Counter[tuple[str, str]] = Counter()
     ports: dict[int, str] = {}
     server = int(client.connection_pool.connection_kwargs["port"])

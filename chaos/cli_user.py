@@ -23,12 +23,12 @@ from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob
 from handoff_queue.chaos.test_bed import TestBed
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
+from handoff_queue.shared.store.dead_letters import PATIENCE_S, parse_handoff
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
-from handoff_queue.shared.store.handoff_info import roles_of
+from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
+from handoff_queue.shared.types.ids import HandoffId, JobId, derive_job_id
 from handoff_queue.shared.types.job_options import Mode
 
 PAUSED = "planner"
@@ -82,7 +82,7 @@ class CommandRun:
             case Trigger.SUBMIT:
                 self.job = self._next()
                 self.bed.model.add([self.job])
-                self.bed.system.ids[self.job.name] = job_id_for("default", self.job.name)
+                self.bed.system.ids[self.job.name] = derive_job_id("default", self.job.name)
                 # a command that fails may have submitted the job
                 self.bed.adopt(self.job)
                 return [
@@ -114,10 +114,10 @@ class CommandRun:
         if self._unread is None:
             make_unreadable(self.bed, before=self._age)
             return []
-        letters = self.bed.system.client.store.dead_letters.newest()
+        letters = self.bed.system.client.store.dead_letters.list_newest()
         letter = None
         for candidate in letters:
-            if (handoff := handoff_in(candidate.body)) and handoff[:2] == self._unread:
+            if (handoff := parse_handoff(candidate.body)) and handoff[:2] == self._unread:
                 letter = candidate
                 break
         if letter is None:
@@ -156,7 +156,7 @@ class CommandRun:
 
     def _state_key(self, handoff: HandoffKey) -> str:
         job_id, handoff_id = handoff
-        role = roles_of(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
+        role = read_roles(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
         return keys.handoff(job_id, role, handoff_id)
 
     def _next(self) -> PlannedJob:

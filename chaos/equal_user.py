@@ -226,7 +226,7 @@ class EqualUser:
             event = recorded.event
             if not isinstance(event, HandoffFinished):
                 continue
-            info = store.jobs.handoffs(job_id, [event.handoff_id])[event.handoff_id]
+            info = store.jobs.read_handoffs(job_id, [event.handoff_id])[event.handoff_id]
             digest = event.result.digest
             text = store.payloads.get(job_id, (), results=[digest])[digest]
             handoffs.append(

@@ -24,8 +24,8 @@ from handoff_queue.shared.store.fair_queue import (
     ALONE_SUFFIX,
     DEQUEUE,
     MEMBER_HEADER,
-    dequeue_arguments,
-    member_of,
+    build_dequeue_arguments,
+    get_member,
 )
 from handoff_queue.shared.store.redis.connection import RETRY_EVERY_S
 
@@ -160,10 +160,10 @@ def take_message(client: Any, queue: str, element: bytes) -> bytes:
     is lost, as if the worker had died with it.
     """
     popped_message = json.loads(element)
-    if element.endswith(ALONE_SUFFIX) or member_of(popped_message) is None:
+    if element.endswith(ALONE_SUFFIX) or get_member(popped_message) is None:
         return element
     # One script: a fault may kill Redis between two commands.
-    message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped_message))
+    message: bytes | None = DEQUEUE.run(client, build_dequeue_arguments(queue, popped_message))
     return message or element
 
 

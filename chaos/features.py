@@ -18,7 +18,7 @@ from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, W
 from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
 from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, CallKey, PlannedJob
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import roles_of
+from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT
@@ -59,7 +59,7 @@ class SwitchWatch:
 
     def _look_at(self, job: PlannedJob) -> None:
         job_id, connection = self.ids[job.name], self.store.connection
-        roles = roles_of(connection, job_id, _switching_handoffs(job))
+        roles = read_roles(connection, job_id, _switching_handoffs(job))
         with translate_errors():
             pipe = connection.redis.pipeline(transaction=False)
             for handoff, role in roles.items():
@@ -136,7 +136,7 @@ class NoteReader:
                 unsure.append(job.name)
         notes: list[Note] = []
         for tenant in TENANTS:
-            notes += [entry.note for entry in self.store.notes.all(tenant)]
+            notes += [entry.note for entry in self.store.notes.list_all(tenant)]
         return NoteRecords(notes, writers, unsure, turns_of_readers, calls)
 
 

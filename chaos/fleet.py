@@ -16,12 +16,16 @@ from pathlib import Path
 
 from handoff_queue.chaos.model_server import CUSTOM_HEADERS, PROCESS
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, celery_fork_server
+from handoff_queue.shared.local.fork_server import (
+    ForkedProcess,
+    ForkServer,
+    start_celery_fork_server,
+)
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.trust.key_files import key_variables
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.shared.trust.key_files import build_key_variables
+from handoff_queue.supervisor.cli.celery_process import build_celery_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 COMMANDS = (
@@ -85,11 +89,11 @@ class Fleet:
 
     def look(self) -> dict[str, int]:
         """Return the running processes: name -> pid."""
-        return self.processes.pids()
+        return self.processes.get_pids()
 
     def name_of(self, pid: int) -> str:
         """Return the name of a process, also of an ended one."""
-        return self.processes.names_by_pid().get(pid, "?")
+        return self.processes.get_names_by_pid().get(pid, "?")
 
     def is_ready(self, name: str) -> bool:
         """Return whether a process runs and takes work."""
@@ -143,7 +147,7 @@ class Fleet:
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_MODE": "team",
-            **key_variables(None),
+            **build_key_variables(None),
         }
         if points is not None:
             environment[FAILPOINTS] = str(points)
@@ -184,7 +188,7 @@ class Member:
     def command(self) -> list[str]:
         """The command line."""
         if self.app:
-            return celery_command(self.app, "worker", "-n", f"{self.name}@%h", *self.options)
+            return build_celery_command(self.app, "worker", "-n", f"{self.name}@%h", *self.options)
         main = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main"]
         return [*main, "serve", "--port", str(self.port), *self.options]
 
@@ -214,7 +218,7 @@ def running_fleet(
     with ExitStack() as parts:
         if fork_server is None:
             # a fork replaces a killed process in half a second
-            fork_server = celery_fork_server(COMMANDS, is_offline=model_url is None)
+            fork_server = start_celery_fork_server(COMMANDS, is_offline=model_url is None)
             if fork_server is not None:
                 parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
@@ -259,7 +263,7 @@ def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[s
     """
     return {
         "HANDOFF_REDIS_URL": url,
-        **key_variables(None),
+        **build_key_variables(None),
         "HANDOFF_OFFLINE": "false",
         "HANDOFF_MODEL_PROVIDER": "anthropic",
         "HANDOFF_SUPERVISOR_MODEL": "",

@@ -20,10 +20,10 @@ from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import Event, HandoffFinished, JobEnded, JobSubmitted
-from handoff_queue.shared.types.ids import JobId, job_id_for, parse_step_id
+from handoff_queue.shared.types.ids import JobId, derive_job_id, parse_step_id
 from handoff_queue.shared.types.job_events import Fork
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.json_forms import encode_event
 
 WRONG_FORKS = "forks that were made twice, or changed their job"
 """Name of the promise in the report."""
@@ -134,7 +134,7 @@ class ForkUser:
             command = self._type(job, of, kill_at=dice.choice(POINTS))
             self._typed[job.name] = TypedFork(record, of, job.steps[0].id, command)
         elif (code := typed_fork.command.poll()) == 0:
-            return job_id_for(job.tenant, job.name)
+            return derive_job_id(job.tenant, job.name)
         elif code is not None:
             typed_fork.record = _with_code(typed_fork.record, code)
             typed_fork.command = self._type(job, of)
@@ -177,9 +177,9 @@ class ForkUser:
     def _forks_of(self, job_id: JobId) -> Mapping[str, Fork]:
         """Return the forks of a job in the store, by id."""
         (info,) = self.store.jobs.read([job_id])
-        page, _ = self.store.jobs.page(JobFilter(text=info.title), MAX_FORKS, "")
+        page, _ = self.store.jobs.read_page(JobFilter(text=info.title), MAX_FORKS, "")
         forks: dict[str, Fork] = {}
-        for candidate, event in self.store.journal.first_events(page).items():
+        for candidate, event in self.store.journal.read_first_events(page).items():
             if isinstance(event, JobSubmitted) and event.fork and event.fork.job_id == job_id:
                 forks[candidate] = event.fork
         return forks
@@ -207,7 +207,7 @@ def _is_ok(events: list[Event]) -> bool:
 
 
 def _as_json(events: list[Event]) -> list[str]:
-    return [event_as_json(event) for event in events]
+    return [encode_event(event) for event in events]
 
 
 def _results_of(events: list[Event], without: str) -> dict[str, str]:

@@ -49,10 +49,10 @@ from handoff_queue.chaos.planned_jobs import FACT_CHECKER, FORK_SUFFIX, KEEPER, 
 from handoff_queue.chaos.schedule_user import ScheduleUser
 from handoff_queue.chaos.shortened_requests import ShortenedRecords, document_of
 from handoff_queue.chaos.system import Kind
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import roles_of
+from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
@@ -73,11 +73,11 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
 )
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
+from handoff_queue.shared.types.ids import HandoffId, JobId, derive_child_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, Priority
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, connect
-from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.json_forms import encode_event
 from handoff_queue.supervisor.client.request import Request
 
 APPROVALS = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
@@ -186,7 +186,7 @@ class HandoffProject:
             self._before[job.then.name] = job_id
         for step in job.steps:
             if step.team:
-                self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
+                self.begin(step.team, derive_child_id(job_id, HandoffId(step.last)))
 
     def attend(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey]) -> None:
         if self.schedules is not None:
@@ -257,7 +257,7 @@ class HandoffProject:
             by_name[key.job].add(HandoffId(key.handoff))
         for name in names:
             handoffs = sorted(by_name[name])
-            for handoff, checkpoints in self.client.store.claims.checkpoints_of(
+            for handoff, checkpoints in self.client.store.claims.read_checkpoints(
                 self.ids[name], handoffs
             ).items():
                 replies = 0
@@ -277,7 +277,7 @@ class HandoffProject:
                 if expected.turns:  # a handoff without turns is done by a child job
                     handoff_ids.append(HandoffId(expected.id))
             job_id = self.ids[job.name]
-            for handoff, role in roles_of(connection, job_id, handoff_ids).items():
+            for handoff, role in read_roles(connection, job_id, handoff_ids).items():
                 handoffs.append((job.name, handoff))
                 states.append(keys.handoff(job_id, role, handoff))
         with translate_errors():
@@ -441,7 +441,7 @@ class HandoffProject:
     def _read_followed_job(self, name: str) -> FollowedJob:
         journal: list[tuple[int, str]] = []
         for recorded in self.client.store.journal.read(self.ids[name]):
-            journal.append((recorded.version, event_as_json(recorded.event)))
+            journal.append((recorded.version, encode_event(recorded.event)))
         return FollowedJob(name, list(self._followers[name].seen), journal)
 
     def _find_open_handoffs(
@@ -449,7 +449,7 @@ class HandoffProject:
     ) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
         handoffs = [issued.handoff_id for _, issued in _events_of_type(events, HandoffIssued)]
-        handoff_infos = self.client.store.jobs.handoffs(job_id, handoffs)
+        handoff_infos = self.client.store.jobs.read_handoffs(job_id, handoffs)
         lines: list[str] = []
         for id_, info in handoff_infos.items():
             if info.state not in ("done", "dropped"):
@@ -579,7 +579,7 @@ def members_of(size: Size) -> list[Member]:
     limit = {"HANDOFF_SERVE_REQUESTS_PER_MINUTE": "1000000"}
     for number in range(1, size.consoles + 1):
         name = f"{CONSOLE}{number}"
-        members.append(Member(name, CONSOLE, "", environment=limit, port=free_port()))
+        members.append(Member(name, CONSOLE, "", environment=limit, port=find_free_port()))
     return members
 
 

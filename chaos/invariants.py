@@ -35,9 +35,9 @@ def overruns_of(
     for measure in MEASURES:
         amounts = Counter[str]()
         for call in calls:
-            amounts[call.key.job] += measure.used_amount(call)
+            amounts[call.key.job] += measure.get_used_amount(call)
         for job in jobs:
-            most = measure.of(_limits(job, job_records[job.name]))
+            most = measure.get_limit(_limits(job, job_records[job.name]))
             used_amount = sum(amounts[member.name] for member in job.family)
             if most is not None and used_amount > most:
                 overruns.append(f"{job.name}: {measure.text(used_amount)} of {measure.text(most)}")

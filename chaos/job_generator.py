@@ -23,7 +23,7 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedStep,
 )
 from handoff_queue.chaos.shortened_requests import SKIMMER_TURNS
-from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
+from handoff_queue.shared.settings.agent_sdk_cli import find_agent_sdk_fault
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
@@ -72,8 +72,8 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
     return WorkflowStep(
         id=StepId(step.id),
         specialist=step.specialist,
-        task=Template.of(task_of(job, step)),
-        fallback=Template.of("-"),
+        task=Template.parse(task_of(job, step)),
+        fallback=Template.parse("-"),
         depends_on=tuple(map(StepId, after)),
         for_each=None,
         on_failure=OnFailure.RETRY,
@@ -83,12 +83,12 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
 
 
 def _make_repeated_step(step: PlannedStep) -> WorkflowStep:
-    task, id_ = Template.of("Do {item}."), StepId(REPEATED)
+    task, id_ = Template.parse("Do {item}."), StepId(REPEATED)
     return WorkflowStep(
         id_,
         step.specialist,
         task,
-        Template.of("-"),
+        Template.parse("-"),
         (),
         ForEach.LINES,
         OnFailure.RETRY,
@@ -126,7 +126,7 @@ def without_missing_extras(draw: Draw) -> tuple[Draw, str]:
     """Return the kinds of jobs that the packages on this machine allow, and the reason why a shape
     is left out; "" if none is.
     """
-    fault = agent_sdk_fault()
+    fault = find_agent_sdk_fault()
     if not fault or Shape.EXTERNAL not in draw.shapes:
         return draw, ""
     shapes = tuple(shape for shape in draw.shapes if shape is not Shape.EXTERNAL)

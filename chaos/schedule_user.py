@@ -26,8 +26,8 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT, JobEnded
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.schedule import Missed, Overlap, Schedule
-from handoff_queue.supervisor.client.cron import format_slot, last_slot, slots_between
-from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
+from handoff_queue.supervisor.client.cron import find_last_slot, format_slot, iterate_slots
+from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
 
 ZONE = "UTC"
 MINUTELY = "* * * * *"
@@ -83,7 +83,7 @@ class PlannedSchedule:
         """Return this many slots that are not after `now`, the oldest first."""
         slots: list[int] = []
         for _ in range(count):
-            slots.insert(0, last_slot(self.cron, ZONE, now))
+            slots.insert(0, find_last_slot(self.cron, ZONE, now))
             now = slots[0] - 1
         return slots
 
@@ -230,12 +230,12 @@ class ScheduleUser:
                 continue
             must: dict[str, str] = {}
             for slot in sorted(planned.must):
-                must[job_of_slot(planned.added_schedule, slot)] = format_slot(slot, ZONE)
+                must[derive_slot_job_id(planned.added_schedule, slot)] = format_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
             for info in self._jobs_of(planned.job.request):
                 events = self.store.journal.read(info.job_id)
                 ends_by_job[info.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
-            may = [job_of_slot(planned.added_schedule, slot) for slot in planned.may]
+            may = [derive_slot_job_id(planned.added_schedule, slot) for slot in planned.may]
             records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
 
@@ -247,7 +247,7 @@ class ScheduleUser:
         job_ids: list[JobId] = []
         place = ""
         while True:
-            page, place = self.store.jobs.page(JobFilter(text=text), PAGE, place)
+            page, place = self.store.jobs.read_page(JobFilter(text=text), PAGE, place)
             job_ids += page
             if not place:
                 return self.store.jobs.read(job_ids)
@@ -330,9 +330,9 @@ class ScheduleUser:
         planned, stored_schedule = self._schedules[name], self._read_schedule(name)
         if planned.cron == MINUTELY and planned.added_schedule and stored_schedule:
             first, after = planned.added_schedule.next_slot, stored_schedule.schedule.next_slot
-            planned.must.update(slots_between(MINUTELY, ZONE, first, after - 1))
+            planned.must.update(iterate_slots(MINUTELY, ZONE, first, after - 1))
             # the server may be away while these slots pass
-            planned.may.update(slots_between(MINUTELY, ZONE, after, after + LATE_S))
+            planned.may.update(iterate_slots(MINUTELY, ZONE, after, after + LATE_S))
         return self._remove(name)
 
     def _have_jobs_ended(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from celery import Celery
 
-from handoff_queue.shared.broker.celery_app import app_or_exit
+from handoff_queue.shared.broker.celery_app import make_app_or_exit
 
 
 def _make() -> Celery:
@@ -18,4 +18,4 @@ def _make() -> Celery:
     return make_supervisor_app(load_process_settings())
 
 
-app = app_or_exit(_make, __name__)
+app = make_app_or_exit(_make, __name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.prices import build_prices
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
 from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
@@ -20,11 +20,11 @@ from handoff_queue.shared.broker.task_outcome import (
     run_task,
 )
 from handoff_queue.shared.observability.logs import logged_as
-from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.runtime.models import MakeModel, provider_models
+from handoff_queue.shared.observability.telemetry import get_telemetry
+from handoff_queue.shared.runtime.models import MakeModel, create_provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
-from handoff_queue.shared.settings.settings import Settings, redis_url_of
-from handoff_queue.shared.store.caps import caps_from
+from handoff_queue.shared.settings.settings import Settings, get_redis_url
+from handoff_queue.shared.store.caps import read_caps
 from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (
@@ -33,9 +33,9 @@ from handoff_queue.shared.types.names import (
     ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
-    task_of,
+    get_task,
 )
-from handoff_queue.shared.types.presence import role_slots
+from handoff_queue.shared.types.presence import count_role_slots
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.batch_canceller import BatchCanceller
 from handoff_queue.supervisor.engine.deliveries import Deliveries
@@ -82,7 +82,7 @@ class _LazySupervisor:
                     self._end(self._built)
             return self._built
 
-    def starting(self, **_: Any) -> None:
+    def handle_start(self, **_: Any) -> None:
         """Check the key of this process, and make the model clients, before the worker takes a
         message.
 
@@ -91,7 +91,7 @@ class _LazySupervisor:
         """
         open_trust(self._settings).check_supervisor()
         if self._make_model is None:
-            self._make_model = provider_models(self._settings)
+            self._make_model = create_provider_models(self._settings)
 
     def on_worker_ready(self, sender: Any = None, **_: Any) -> None:
         """Announce the supervisor, start its sweeper, and start to control the roles queue.
@@ -101,7 +101,7 @@ class _LazySupervisor:
         """
         supervisor = self()
         roles = [read_role_once(name) for name in ROLES]
-        announcer = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
+        announcer = Announcer.create(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(announcer.now)
         supervisor.consumption.attach(
             sender,
@@ -110,7 +110,7 @@ class _LazySupervisor:
             resumes_quickly=True,
         )
 
-    def stopping(self, **_: Any) -> None:
+    def handle_stop(self, **_: Any) -> None:
         """Begin to drain the process, and stop the sweeper.
 
         Celery calls this in a signal handler, at any point of the main thread, so it takes no
@@ -127,7 +127,7 @@ class _LazySupervisor:
         if self._built is not None:
             self._built.deliveries.finish()
             self._built.sweeper.wait_until_withdrawn()
-        telemetry().stop()
+        get_telemetry().stop()
 
     def _end(self, supervisor: Supervisor) -> None:
         supervisor.process.drain.begin(self._settings.drain_s)
@@ -138,7 +138,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     """Start the process and build the parts of its supervisor."""
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     if settings.check_specialists:
-        process.store.presence.accept_only(_digests_of_files(settings))
+        process.store.presence.accept_only(_compute_file_digests(settings))
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app, process.store.trust, process.store.connection.sealing)
     webhook_secret = None
@@ -148,7 +148,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     if settings.on_end_broker_url:
         end_broker_url = settings.on_end_broker_url.get_secret_value()
     consumption = ConsumptionControl()
-    role_runner = RoleRunner(process.attempts, role_slots(slots), consumption.schedule_update)
+    role_runner = RoleRunner(process.attempts, count_role_slots(slots), consumption.schedule_update)
     end_tasks = EndTasks(
         process.store,
         process.attempts.payload_cache,
@@ -162,8 +162,8 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     schedule_starter = ScheduleStarter(process.store, dispatcher, settings)
     batch_canceller = BatchCanceller(
         process.store.unwanted_batches,
-        lambda: process.attempts.models.batches_of(settings.specialist_model),
-        prices_from(settings),
+        lambda: process.attempts.models.get_batches(settings.specialist_model),
+        build_prices(settings),
     )
     sweeper = Sweeper(
         process.store,
@@ -171,14 +171,14 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         process.name,
         interval_s=min(settings.sweep_interval_s, settings.lease_s / SWEEPS_PER_LEASE),
         keep_s=settings.retention_s,
-        caps=caps_from(settings),
+        caps=read_caps(settings),
         start_schedules=schedule_starter.start_due,
         cancel_batches=batch_canceller.start,
     )
     return Supervisor(process, advance, sweeper, role_runner, deliveries, consumption)
 
 
-def _digests_of_files(settings: Settings) -> dict[str, str]:
+def _compute_file_digests(settings: Settings) -> dict[str, str]:
     """Return the digest of each specialist in the files of this machine.
 
     Raises:
@@ -198,7 +198,7 @@ def prepare_forks() -> None:
 
 def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
     """Return the app with its tasks. It connects to nothing until a worker starts."""
-    app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
+    app = make_app("supervisor", get_redis_url(settings), settings, QUEUES)
     supervisor = _LazySupervisor(app, settings, make_model)
 
     def advance(_task: object, job_id: object, suspects: object = ()) -> None:
@@ -224,18 +224,18 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
 
     register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:
-        register(app, task_of(role), _role_task(supervisor, role))
+        register(app, get_task(role), _build_role_task(supervisor, role))
     keep_unreadable(app, lambda: supervisor().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, exits_on_error(supervisor.starting))
+    worker.connect(signals.worker_init, exits_on_error(supervisor.handle_start))
     worker.connect(signals.worker_ready, exits_on_error(supervisor.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
-    worker.connect(signals.worker_shutting_down, supervisor.stopping)
+    worker.connect(signals.worker_shutting_down, supervisor.handle_stop)
     worker.connect(signals.worker_shutdown, supervisor.on_worker_shutdown)
     return app
 
 
-def _role_task(lazy_supervisor: _LazySupervisor, role: str) -> Any:
+def _build_role_task(lazy_supervisor: _LazySupervisor, role: str) -> Any:
     def run_role(self: Any, text: object) -> str:
         supervisor = lazy_supervisor()
         return run_task(

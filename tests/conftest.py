@@ -25,7 +25,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.client_factory import driver_info
+from handoff_queue.shared.store.redis.client_factory import build_driver_info
 from handoff_queue.shared.store.store import Store, open_store
 from tests import forked_processes
 from tests.fewer_messages import send_fewer_messages
@@ -146,7 +146,7 @@ def redis_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_client(redis_server: str) -> Iterator[redis.Redis]:
     """Yield a client that empties and checks the Redis of all tests."""
-    with redis.Redis.from_url(redis_server, **driver_info()) as client:
+    with redis.Redis.from_url(redis_server, **build_driver_info()) as client:
         yield client
 
 
@@ -188,7 +188,7 @@ def forked_children() -> Iterator[None]:
 @pytest.fixture
 def queues(redis_url: str) -> Iterator[Any]:
     """Yield a client of the test's Redis, for a look at its queues."""
-    with redis.Redis.from_url(redis_url, **driver_info()) as client:
+    with redis.Redis.from_url(redis_url, **build_driver_info()) as client:
         yield client
 
 
@@ -196,6 +196,6 @@ def queues(redis_url: str) -> Iterator[Any]:
 def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield the folder whose files arm failpoints in this process."""
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
-    failpoints.folder.cache_clear()
+    failpoints.get_folder.cache_clear()
     yield tmp_path
-    failpoints.folder.cache_clear()
+    failpoints.get_folder.cache_clear()

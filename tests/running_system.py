@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_without_expiry
-from handoff_queue.shared.broker.transport import library_scripts
+from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
@@ -146,7 +146,9 @@ def system_on(
         **(settings or {}),
     }
     admin = client.connect(url, Settings(offline=True))
-    admin.store.connection.load_scripts(library_scripts())  # workers may start before a supervisor
+    admin.store.connection.load_scripts(
+        list_library_scripts()
+    )  # workers may start before a supervisor
     system = RunningSystem(client_url, processes, environment, url, admin, users)
     for name, app, queues in workers:
         system.start_worker(name, app, queues)

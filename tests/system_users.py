@@ -9,22 +9,22 @@ from typing import Any
 
 import redis
 
-from handoff_queue.shared.local.redis_server import find_server, version_of
+from handoff_queue.shared.local.redis_server import find_server, read_version
 from handoff_queue.shared.local.redis_users import (
     HAS_KEY_PERMISSIONS,
     WORKER,
-    new_users,
+    create_users,
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.acl import RedisDatabase
-from handoff_queue.supervisor.cli.supervisor_and_worker import specialist_names
+from handoff_queue.supervisor.cli.supervisor_and_worker import list_specialist_names
 
 CLIENT, FLOWER, SUPERVISOR = "client", "flower", "supervisor"
 
 
 @cache
 def _database() -> RedisDatabase:
-    is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
+    is_new = read_version(find_server()) >= HAS_KEY_PERMISSIONS
     return RedisDatabase(has_key_permissions=is_new)
 
 
@@ -45,7 +45,7 @@ class SystemUsers:
         self._admin_url = admin_url
         self._configuration = configuration
         folders = {"specialists_dirs": settings.get("HANDOFF_SPECIALISTS_DIRS", "")}
-        self._known = specialist_names(Settings.model_validate({"offline": True, **folders}))
+        self._known = list_specialist_names(Settings.model_validate({"offline": True, **folders}))
         self._urls: dict[str, str] = {}
         self._add({WORKER: self._known})
 
@@ -72,7 +72,7 @@ class SystemUsers:
         return self._urls[name]
 
     def _add(self, workers: Mapping[str, Sequence[str]]) -> None:
-        users = new_users(workers, _database())
+        users = create_users(workers, _database())
         added = [name for name in users.rules if name not in self._urls and name != "admin"]
         with (
             redis.Redis.from_url(self._admin_url) as admin,
@@ -82,10 +82,10 @@ class SystemUsers:
             for name in added:
                 password = f">{users.passwords[name]}"
                 pipe.execute_command("ACL SETUSER", name, "on", password, *users.rules[name])
-                self._urls[name] = users.url(name, self._admin_url)
+                self._urls[name] = users.build_url(name, self._admin_url)
             pipe.execute()
             configuration.writelines(
-                f"{line}\n" for line in users.lines() if line.split()[1] in added
+                f"{line}\n" for line in users.build_lines() if line.split()[1] in added
             )
 
 

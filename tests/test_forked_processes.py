@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.local.fork_server import ForkServer, is_supported
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from tests import forked_processes, forked_test_processes
 from tests.waiting import MAX_WAIT_S, wait_until
 
@@ -57,7 +57,7 @@ def test_other_command_lines_start_a_new_interpreter(python: str) -> None:
 @contextmanager
 def web_server(python: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a process that stays. Yield its stand-in and its port."""
-    port = free_port()
+    port = find_free_port()
     command = [python, "-P", "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

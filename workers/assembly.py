@@ -22,24 +22,24 @@ from handoff_queue.shared.broker.message_publisher import publish, wake_up
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, run_task
 from handoff_queue.shared.broker.worker_slots import SLOTS
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
-from handoff_queue.shared.providers.model_facts import server_of, without_code
-from handoff_queue.shared.runtime.models import MakeModel, Models, provider_models
+from handoff_queue.shared.providers.model_facts import create_model_server, without_code
+from handoff_queue.shared.runtime.models import MakeModel, Models, create_provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.runtime.shared_run import check_sharing
-from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
-from handoff_queue.shared.settings.settings import Settings, redis_url_of
+from handoff_queue.shared.settings.agent_sdk_cli import find_agent_sdk_fault
+from handoff_queue.shared.settings.settings import Settings, get_redis_url
 from handoff_queue.shared.specialists import load_servers, load_specialists
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.store.pauses import CHECK_EVERY_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, get_task
 from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
@@ -48,11 +48,11 @@ from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
-from handoff_queue.workers.tools.sandbox import sandbox_fault
+from handoff_queue.workers.tools.sandbox import find_sandbox_fault
 from handoff_queue.workers.tools.user_tools import read_entry_points
 
 SERVICE = "handoff-worker"
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(slots=True)
@@ -104,10 +104,10 @@ class LazyWorker:
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
 
-    def starting(self, **_: Any) -> None:
+    def handle_start(self, **_: Any) -> None:
         """Load the provider's code before the worker takes a message."""
         if self._make_model is None:
-            self._make_model = provider_models(self._settings)
+            self._make_model = create_provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
         """Check the key of this worker, its sandbox, and the models that run code at the provider.
@@ -119,19 +119,21 @@ class LazyWorker:
             UserError: the key may not do the work of all specialists, or no specialist can be
                 served. Or a setting that a specialist needs is missing or invalid.
         """
-        with_code = [spec.name for spec in self._specialists_to_serve() if RUN_CODE in spec.tools]
-        self._leave_out(with_code, "no sandbox", sandbox_fault)
-        for spec in self._specialists_to_serve():
+        with_code = [
+            spec.name for spec in self._list_specialists_to_serve() if RUN_CODE in spec.tools
+        ]
+        self._leave_out(with_code, "no sandbox", find_sandbox_fault)
+        for spec in self._list_specialists_to_serve():
             if CODE_EXECUTION in spec.tools:
-                fault = partial(self._code_fault, spec)
+                fault = partial(self._find_code_fault, spec)
                 self._leave_out([spec.name], "no code execution", fault, where="")
         with_runner = [
             spec.name
-            for spec in self._specialists_to_serve()
+            for spec in self._list_specialists_to_serve()
             if spec.runner is RunnerKind.AGENT_SDK
         ]
-        self._leave_out(with_runner, "no Claude Agent SDK", agent_sdk_fault)
-        served = self._specialists_to_serve()
+        self._leave_out(with_runner, "no Claude Agent SDK", find_agent_sdk_fault)
+        served = self._list_specialists_to_serve()
         open_trust(self._settings).check_worker([spec.name for spec in served])
         for spec in served:
             if spec.celery_task is not None:
@@ -160,22 +162,22 @@ class LazyWorker:
         if not fault:
             return
         names = ", ".join(needing)
-        if len(needing) == len(self._specialists_to_serve()):
+        if len(needing) == len(self._list_specialists_to_serve()):
             raise UserError(f"cannot serve {names}: {lack}{where}: {fault}")
         log.warning(f"{lack}{where}, so it does not serve", names=names, why=fault)
         self._not_served |= dict.fromkeys(needing, f"{lack}: {fault}")
         self._app.amqp.queues.deselect(needing)
 
-    def _code_fault(self, spec: SpecialistSpec) -> str:
+    def _find_code_fault(self, spec: SpecialistSpec) -> str:
         """Return why no model of a specialist can run code at the provider, or "". The model of
         the jobs, if it is known, replaces those of the specialist. A server that does not know
         whether a model can counts as able.
         """
         if self._settings.is_offline or self._settings.model_provider != "anthropic":
             return ""
-        choices = Models(self._settings).choices_of(self._settings.job_model, spec)
+        choices = Models(self._settings).list_choices(self._settings.job_model, spec)
         models = [choice.name for choice in choices]
-        unable = dict(without_code(server_of(self._settings), models))
+        unable = dict(without_code(create_model_server(self._settings), models))
         if len(unable) < len(models):
             return ""
         return f"{' and '.join(unable)} cannot run code; {next(iter(unable.values()))}"
@@ -185,7 +187,7 @@ class LazyWorker:
         announce this worker, or after `FOUND_WITHIN_S`.
         """
         start_telemetry(SERVICE, self._settings)
-        served = self._specialists_to_serve()
+        served = self._list_specialists_to_serve()
         queues = [spec.name for spec in served]
         self._consumption.attach(sender, queues, lambda queue: queue not in self._paused)
         first_try = threading.Event()
@@ -209,7 +211,7 @@ class LazyWorker:
             self._paused = paused
             self._consumption.schedule_update()
 
-    def stopping(self, **_: Any) -> None:
+    def handle_stop(self, **_: Any) -> None:
         """Begin the drain of the worker. This runs in a signal handler at any point of its
         thread, so it takes no lock. A thread that is building the worker checks the flag
         afterwards.
@@ -222,9 +224,9 @@ class LazyWorker:
         """Wait for the end of the announcements, and stop the telemetry. Nothing else runs then."""
         if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
-        telemetry().stop()
+        get_telemetry().stop()
 
-    def _specialists_to_serve(self) -> list[SpecialistSpec]:
+    def _list_specialists_to_serve(self) -> list[SpecialistSpec]:
         """Return the specialists whose queues this worker consumes, sorted by name."""
         served: list[SpecialistSpec] = []
         for queue in self._app.amqp.queues.consume_from:
@@ -257,7 +259,7 @@ class LazyWorker:
         the announcement. See `_announce_for_ever`.
         """
         worker = self()
-        announcer = Announcer.of(worker.process, self._app, node, served)
+        announcer = Announcer.create(worker.process, self._app, node, served)
         announcement = Announcement(
             **dict(announcer.now()),
             worker=worker.process.name,
@@ -268,7 +270,9 @@ class LazyWorker:
         store = worker.process.store
         announced_at = float("-inf")
         while not self._stop.is_set():
-            _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.agents()))
+            _log_errors(
+                "cannot read the pauses", lambda: self._set_paused(store.pauses.list_agents())
+            )
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - CHECK_EVERY_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.count_lost_slots(pool))
@@ -311,34 +315,34 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
         UserError: the file of a specialist, a tool or the policy is invalid.
     """
     index = DocumentIndex(settings.cache_folder)
-    rules_in(settings.policy_file)
+    read_rules(settings.policy_file)
     servers = load_servers(BUILT_IN, *settings.specialists_dirs)
     registry = build_registry(settings, index, servers)
     specialists = load_specialists(
         BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)
     )
     for spec in specialists.values():
-        check_sharing(spec, registry.tools_for(spec.tools))
+        check_sharing(spec, registry.get_tools(spec.tools))
     unused_remark = registry.without_use(specialists.values())
     if unused_remark is not None:
         sys.stderr.write(f"handoff: {unused_remark}\n")
-    app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
+    app = make_app("workers", get_redis_url(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
     lazy_worker = LazyWorker(app, settings, specialists, registry, make_model)
 
     def wake(job_id: JobId) -> None:
-        with telemetry().within(job_id):
+        with get_telemetry().within(job_id):
             publish(app, wake_up(job_id))
 
     for name, spec in specialists.items():
-        register(app, task_of(name), _make_specialist_task(lazy_worker, spec, wake))
+        register(app, get_task(name), _make_specialist_task(lazy_worker, spec, wake))
     keep_unreadable(app, lambda: lazy_worker().process.store)
     worker_signals = WorkerSignals(app)
-    worker_signals.connect(signals.worker_init, exits_on_error(lazy_worker.starting))
+    worker_signals.connect(signals.worker_init, exits_on_error(lazy_worker.handle_start))
     worker_signals.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
     worker_signals.connect(signals.worker_ready, exits_on_error(lazy_worker.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
-    worker_signals.connect(signals.worker_shutting_down, lazy_worker.stopping)
+    worker_signals.connect(signals.worker_shutting_down, lazy_worker.handle_stop)
     worker_signals.connect(signals.worker_shutdown, lazy_worker.on_worker_shutdown)
     worker_signals.connect(signals.worker_shutdown, lambda **_: index.close())
     worker_signals.connect(signals.worker_shutdown, lambda **_: registry.close())

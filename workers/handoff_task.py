@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.opening_message import LoadedPayloads
-from handoff_queue.shared.agent.system_prompt import form_of
+from handoff_queue.shared.agent.system_prompt import choose_form
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.runtime.runner_factory import AgentSetup, ExternalModel
-from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
+from handoff_queue.shared.settings.agent_sdk_cli import find_agent_sdk_fault
 from handoff_queue.shared.specialists.tool_grants import grant_limits
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -24,9 +24,9 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
 from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
-from handoff_queue.workers.tools.web_search import WEB_SEARCH, search_of_hosts
+from handoff_queue.workers.tools.web_search import WEB_SEARCH, limit_search_to_hosts
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 def run_handoff(
@@ -64,10 +64,10 @@ def run_handoff(
             handoff.step_id,
             handoff.expected_output_format,
             documents.sources,
-            loaded.claims_by_id(),
+            loaded.collect_claims(),
             has_claims=spec.has_claims,
             are_compared=handoff.compared is not False,
-            form=form_of(handoff),
+            form=choose_form(handoff),
         )
         if spec.celery_task is not None:
             host.check(spec)
@@ -77,7 +77,7 @@ def run_handoff(
             )
             return AgentSetup(answer_format, runner=runner)
         tools = _select_allowed_tools(handoff, spec, registry)
-        return AgentSetup(answer_format, tools, external_model=_external_model_of(spec))
+        return AgentSetup(answer_format, tools, external_model=_find_external_model(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own_spec)})
     outcome = attempts.attempt(text, limited, make_setup, own_spec=own_spec)
@@ -97,18 +97,18 @@ def _select_allowed_tools(
     """
     may_act_with = handoff.acts_with
     tools: list[Tool] = []
-    for tool in registry.tools_for(spec.tools):
+    for tool in registry.get_tools(spec.tools):
         has_effect = not tool.repeatable
         if has_effect and may_act_with is not None and tool.name not in may_act_with:
             continue
         if tool.name == WEB_SEARCH and spec.hosts:
-            tools.append(search_of_hosts(tool, spec.hosts))
+            tools.append(limit_search_to_hosts(tool, spec.hosts))
         else:
             tools.append(tool)
     return tuple(tools)
 
 
-def _external_model_of(spec: SpecialistSpec) -> Callable[[Model], ExternalModel] | None:
+def _find_external_model(spec: SpecialistSpec) -> Callable[[Model], ExternalModel] | None:
     """Return the function that wraps the model for a specialist's runner, or None.
 
     Raises:
@@ -116,7 +116,7 @@ def _external_model_of(spec: SpecialistSpec) -> Callable[[Model], ExternalModel]
     """
     if spec.runner is not RunnerKind.AGENT_SDK:
         return None
-    fault = agent_sdk_fault()
+    fault = find_agent_sdk_fault()
     if fault:
         raise UserError(fault)
     # Imported here, because the SDK is an extra and takes a second.

@@ -32,7 +32,7 @@ from handoff_queue.shared.broker.host_celery_tasks import (
     check_transport,
     send_to_host,
 )
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.checkpoints import ToolCallStarted, ToolObserved
 from handoff_queue.shared.types.errors import UserError
@@ -41,12 +41,12 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    failed_result,
+    build_failed_result,
+    build_result,
     only_announces_completion,
-    result_of,
 )
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
-from handoff_queue.shared.types.origins import origins_or_unknown, tool_origin, union
+from handoff_queue.shared.types.origins import build_tool_origin, get_origins, union
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
@@ -61,7 +61,7 @@ _SEND_PAUSE_S = 2.0
 """Seconds between two tries to send a task."""
 _IDS = UUID("0f4d1a7e-9a55-4c1c-8a0c-6a8f2f0f0b63")
 """Namespace of task ids, a constant random UUID."""
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(slots=True)
@@ -108,14 +108,14 @@ class HostTasks:
 
     @property
     def _broker_url(self) -> str:
-        return _text_of(self.settings.host_broker_url)
+        return _get_text(self.settings.host_broker_url)
 
     @property
     def _result_url(self) -> str:
-        return _text_of(self.settings.host_result_url)
+        return _get_text(self.settings.host_result_url)
 
 
-def _text_of(secret: SecretStr | None) -> str:
+def _get_text(secret: SecretStr | None) -> str:
     """Return the text of a setting; '' if it is not set."""
     return secret.get_secret_value() if secret else ""
 
@@ -138,7 +138,7 @@ class HostTaskRunner:
     def model_name(self) -> None:
         return None
 
-    def first_call(self) -> FirstCall:
+    def estimate_first_call(self) -> FirstCall:
         """Return no call, because no model is called."""
         return UNKNOWN_CALL
 
@@ -154,7 +154,9 @@ class HostTaskRunner:
             limit = ends_at
         acts = self.spec.task_with_effect is not None
         if acts and self.handoff.acts_with == ():
-            return self._failed_result(f"this step may not run {self._name}, which has an effect")
+            return self._build_failed_result(
+                f"this step may not run {self._name}, which has an effect"
+            )
         failure = None
         if not self._is_sent(checkpoints, acts=acts):
             failure = self._send(checkpoints, limit, acts=acts)
@@ -165,7 +167,9 @@ class HostTaskRunner:
         with an effect, that claim may have sent it.
         """
         kind = ToolCallStarted if acts else ToolObserved
-        return any(isinstance(checkpoint, kind) for checkpoint in checkpoints.earlier_checkpoints())
+        return any(
+            isinstance(checkpoint, kind) for checkpoint in checkpoints.load_earlier_checkpoints()
+        )
 
     def _send(
         self, checkpoints: CheckpointStore, limit: float, *, acts: bool
@@ -173,14 +177,14 @@ class HostTaskRunner:
         """Send the task, and store checkpoints. Return a failed result if it was not sent,
         else None.
         """
-        message = self._message(limit)
+        message = self._build_message(limit)
         if isinstance(message, HandoffResult):
             return message
         if acts:
             checkpoints.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
         problem = self._send_message(message, checkpoints, limit)
         if problem:
-            return self._failed_result(f"the task {self._name} was not sent: {problem}")
+            return self._build_failed_result(f"the task {self._name} was not sent: {problem}")
         checkpoints.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
 
@@ -191,11 +195,11 @@ class HostTaskRunner:
         pause_s = _FIRST_PAUSE_S
         while True:
             checkpoints.heartbeat(f"waits for the task {self._name}")
-            end, problem = self._task_end()
+            end, problem = self._read_task_end()
             if end is not None:
-                return self._result_of_ended_task(end)
+                return self._build_ended_task_result(end)
             if self.now() >= limit:
-                return self._failed_result(
+                return self._build_failed_result(
                     f"the task {self._name} ({self.task_id}) has no result in time{problem};"
                     f" is a worker of its queue {self._queue!r} running?",
                     StopReason.DEADLINE,
@@ -204,7 +208,7 @@ class HostTaskRunner:
             self.wait(min(pause_s, left_s))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
-    def _task_end(self) -> tuple[HostResult | None, str]:
+    def _read_task_end(self) -> tuple[HostResult | None, str]:
         """Return the end of the task, or None, and the error of the result backend, or ""."""
         try:
             return self.host.open_results().get(self.task_id), ""
@@ -227,7 +231,7 @@ class HostTaskRunner:
     def _queue(self) -> str:
         return self.spec.celery_queue or DEFAULT_QUEUE
 
-    def _message(self, limit: float) -> HostMessage | HandoffResult:
+    def _build_message(self, limit: float) -> HostMessage | HandoffResult:
         """Return the message for the broker, or a failed result if its argument is too long.
 
         Args:
@@ -249,7 +253,7 @@ class HostTaskRunner:
         }
         length = len(json.dumps(call))
         if length > MAX_ARGUMENT_CHARS:
-            return self._failed_result(
+            return self._build_failed_result(
                 f"the argument of the task {self._name} has {length:,} characters as"
                 f" JSON, at most {MAX_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
             )
@@ -277,23 +281,23 @@ class HostTaskRunner:
                 return ""
         return problem or "the time of the step is over"
 
-    def _result_of_ended_task(self, end: HostResult) -> HandoffResult:
+    def _build_ended_task_result(self, end: HostResult) -> HandoffResult:
         """Return the result of a task that has ended."""
         if end.error:
-            return self._failed_result(
+            return self._build_failed_result(
                 f"the task {self._name} ({self.task_id}) ended as {end.error};"
                 " see the log of its worker"
             )
         try:
-            return self._result(end.value)
+            return self._build_result(end.value)
         except (InvalidAnswer, TypeError, ValueError, RecursionError) as problem:
-            return self._failed_result(
+            return self._build_failed_result(
                 f"the result of the task {self._name} cannot be used:"
                 f" {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,
             )
 
-    def _result(self, value: Any) -> HandoffResult:
+    def _build_result(self, value: Any) -> HandoffResult:
         """Return the handoff's result with the value that the task returned.
 
         Raises:
@@ -319,17 +323,17 @@ class HostTaskRunner:
             value = json.dumps(value, ensure_ascii=False, indent=1)
         envelope = json.dumps({"status": "ok", "output": value})
         answer = self.answer_format.read(envelope, last_try=True)
-        own_origin = tool_origin(self.spec.name)
-        return result_of(
+        own_origin = build_tool_origin(self.spec.name)
+        return build_result(
             self.handoff,
             status=ResultStatus.OK,
             output=answer.output,
             claims=answer.claims,
             confidence=1.0,
-            origins=union(origins_or_unknown(self.handoff.origins), (own_origin,)),
+            origins=union(get_origins(self.handoff.origins), (own_origin,)),
         )
 
-    def _failed_result(
+    def _build_failed_result(
         self, why: str, reason: StopReason = StopReason.INTERNAL_ERROR
     ) -> HandoffResult:
-        return failed_result(self.handoff, why, reason)
+        return build_failed_result(self.handoff, why, reason)

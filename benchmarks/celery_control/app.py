@@ -6,12 +6,12 @@ import os
 from functools import cache
 
 from benchmarks.celery_control.tasks import DEDUPLICATES, make_control_app
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
-from handoff_queue.shared.settings.settings import load_settings, redis_url_of
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
+from handoff_queue.shared.settings.settings import get_redis_url, load_settings
 
 _settings = load_settings()
 app = make_control_app(
-    redis_url_of(_settings),
-    cache(lambda: model_from(_settings)),
+    get_redis_url(_settings),
+    cache(lambda: create_model(_settings)),
     deduplicates=DEDUPLICATES in os.environ,
 )

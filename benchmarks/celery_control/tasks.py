@@ -83,7 +83,7 @@ def make_control_app(
             "priority_steps": [0],
         },
     )
-    if failpoints.folder() is not None:
+    if failpoints.get_folder() is not None:
         from handoff_queue.shared.broker.failpoint_transport import FailingBackend, use_failpoints
 
         use_failpoints(app, FailingBackend)

@@ -24,7 +24,7 @@ from benchmarks.growth.steps import EXTRA_STEPS, RowFleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 
 COMMANDS = ("--version", "list", "show", "stats")
 
@@ -44,7 +44,7 @@ def store() -> Iterator[GrowthStore]:
     with tempfile.TemporaryDirectory() as name, Processes(Path(name) / "redis") as processes:
         url = PrivateRedis(processes, Path(name) / "redis", append_only=False).start()
         with redis.Redis.from_url(url) as client:
-            yield GrowthStore(Path(name), url, client, processes.pids()["redis"])
+            yield GrowthStore(Path(name), url, client, processes.get_pids()["redis"])
 
 
 def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
@@ -206,7 +206,7 @@ def fill(redis: Any, real: JobId, jobs: int) -> None:
     for first in range(0, jobs, AT_ONCE):
         pipe = redis.pipeline(transaction=False)
         for number in range(first, min(jobs, first + AT_ONCE)):
-            copy = new_job_id()
+            copy = create_job_id()
             for name, ttl_ms, dump in dumps:
                 pipe.restore(name.replace(real, copy), ttl_ms, dump)
             pipe.zadd(keys.JOBS, {copy: at - number - 1})

@@ -15,7 +15,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.sweeper import Sweeper
@@ -59,7 +59,7 @@ def operation_times(url: str) -> Iterator[tuple[str, float]]:
     operations: dict[str, Callable[[], object]] = {
         "list": door.newest,
         "show": lambda: door.result(newest),
-        "stats": lambda: stats_now(door.store, door.store.fleet_load.now()),
+        "stats": lambda: read_stats(door.store, door.store.fleet_load.now()),
         "sweep": sweeper.sweep,
         "hourly cleanup": lambda: door.store.jobs.forget_older_than(
             door.store.connection.now() - SETTINGS.retention_s

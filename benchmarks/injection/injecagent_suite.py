@@ -37,7 +37,7 @@ from benchmarks.injection.suite import (
     SuiteTool,
     Task,
 )
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 
 Content = TypeVar("Content")
 PARTS = ("dh_base", "dh_enhanced", "ds_base", "ds_enhanced")
@@ -300,7 +300,9 @@ def _read(folder: Path, name: str, kind: type[Content]) -> Content:
     except OSError as error:
         raise SystemExit(f"{path}: {error.strerror}. --data names a clone of {ADDRESS}") from error
     except ValidationError as error:
-        raise SystemExit(f"{path}: not in the suite's format: {problems_of(error)}") from error
+        raise SystemExit(
+            f"{path}: not in the suite's format: {describe_problems(error)}"
+        ) from error
 
 
 def _python_name(name: str) -> str:

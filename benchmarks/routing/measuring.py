@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import AnswerForm
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.model import Model
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.roles.briefs import Candidate, read_role, route_brief
-from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, find_route_specialists
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -98,7 +98,7 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
     built_in: list[Candidate] = []
     for spec in load_specialists(BUILT_IN).values():
         built_in.append(Candidate(spec.name, spec.description, spec.tools))
-    model = model_from(Settings(offline=True))
+    model = create_model(Settings(offline=True))
     for label in labels:
         result = _result(
             label.request,
@@ -112,7 +112,7 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
             model,
         )
         assert result.output is not None, f"{label.request[:60]}: {result.error}"
-        yield RoutedRequest(label, Route.of(result.output), result.turns)
+        yield RoutedRequest(label, Route.from_value(result.output), result.turns)
 
 
 def share(cases: Iterable[bool]) -> float:
@@ -134,12 +134,12 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     spec = read_role("router")
     step = StepId(spec.name)
     handoff = AgentHandoff(
-        handoff_id=handoff_id(step, 1),
+        handoff_id=build_handoff_id(step, 1),
         job_id=JOB,
         step_id=step,
         attempt=1,
         assigned_to=spec.name,
-        specialist=digest_of(spec.to_json()),
+        specialist=compute_digest(spec.to_json()),
         task_description=route_brief(request, candidates),
         expected_output_format=dict(
             RouteFormat(tuple(candidate.name for candidate in candidates)).schema
@@ -149,14 +149,14 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     dependencies = RunDependencies(
         model=model,
         model_name=OFFLINE_MODEL,
-        answer_format=RouteFormat(specialists_of_route_schema(handoff.expected_output_format)),
+        answer_format=RouteFormat(find_route_specialists(handoff.expected_output_format)),
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )
     agent = Agent(
         handoff,
         spec,
-        opening_of(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN),
+        build_opening(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN),
         dependencies,
     )
     return agent.run(MemoryCheckpoints(), handoff.limits.deadline)

@@ -18,15 +18,15 @@ from benchmarks.small_model.model_process import SmallModel, small_model
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.markdown_answer import read_noted_answer
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prompt_documents import choose_shown
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import NOTE_RULES, AnswerForm
 from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.shared.types.handoff import AgentHandoff, Document, Manifest
-from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.testing.replies import Json
 from handoff_queue.workers.specialists import BUILT_IN
 
@@ -63,11 +63,11 @@ class _Question:
 
 def _question(path: str, task: str, form: AnswerForm) -> _Question:
     text = (EXAMPLES / "vector-databases" / path).read_text()
-    digest = digest_of(text)
+    digest = compute_digest(text)
     document = Document(path=path, digest=digest, media_type="text/markdown", chars=len(text))
     manifest = Manifest(documents=(document,))
     handoff = AgentHandoff(
-        handoff_id=handoff_id(STEP, 1),
+        handoff_id=build_handoff_id(STEP, 1),
         job_id=JobId("j-0123456789ab"),
         step_id=STEP,
         attempt=1,
@@ -81,7 +81,7 @@ def _question(path: str, task: str, form: AnswerForm) -> _Question:
     spec = load_specialists(BUILT_IN)["generalist"]
     shown_documents = choose_shown(manifest, task, lambda _: text)
     payloads = LoadedPayloads(manifest=manifest)
-    opening = opening_of(handoff, spec, payloads, form=form, tools=(), documents=shown_documents)
+    opening = build_opening(handoff, spec, payloads, form=form, tools=(), documents=shown_documents)
     sources = Sources(lambda _: text, manifest, load_seen_texts=lambda: [text])
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources, are_compared=False, form=form)
     return _Question(opening.system.text, opening.message, answer_format)

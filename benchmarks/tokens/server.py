@@ -15,7 +15,7 @@ from benchmarks.tokens.estimate import Json, PartOf, parts_of, tokens_of_block
 from benchmarks.tokens.jobs import job_in
 from benchmarks.tokens.prompt_cache import MIN_TOKENS, PromptCache
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.providers.anthropic.stream import usage_of
+from handoff_queue.shared.providers.anthropic.stream import parse_usage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.testing.messages_server import MessagesServer
 from handoff_queue.testing.replies import Reply, Script
@@ -82,7 +82,7 @@ class CountingServer(MessagesServer):
             "cache_creation_input_tokens": cached.written_tokens,
             "output_tokens": _tokens_of(reply.blocks),
         }
-        usage = _PRICES.usage_with_cost(usage_of(usage_report), str(request["model"]))
+        usage = _PRICES.add_cost(parse_usage(usage_report), str(request["model"]))
         with self._lock:
             self._cache.write(cached)
             self.spendings.append(SystemSpending(1, usage, parts_of(request)))

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from docs.generator.markdown import code, joined, table
-from handoff_queue.supervisor.cli.commands import ENTRIES, bounds_in_words, load_command
+from handoff_queue.supervisor.cli.commands import ENTRIES, describe_bounds, load_command
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.request_options import JobOptions
 
@@ -162,7 +162,7 @@ def value(option: Any) -> str:
         shown = ", ".join(choices)
     else:
         shown = code(option.metavar or METAVARS[annotation])
-    bounds = bounds_in_words(option)
+    bounds = describe_bounds(option)
     if bounds:
         shown += f", {bounds}"
     if option.multiple and "repeated" not in (option.help or ""):

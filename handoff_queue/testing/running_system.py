@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.fork_server import celery_fork_server
+from handoff_queue.shared.local.fork_server import start_celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import load_settings
-from handoff_queue.shared.trust.key_files import key_variables, with_keys
+from handoff_queue.shared.trust.key_files import build_key_variables, with_keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.testing.messages_server import MessagesServer
@@ -72,13 +72,13 @@ def running_system(
     }
     with ExitStack() as parts:
         folder = parts.enter_context(RunDirectory())
-        fork_server = celery_fork_server(is_offline=model is None)
+        fork_server = start_celery_fork_server(is_offline=model is None)
         if fork_server is not None:
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder.path, fork_server))
         environment["HANDOFF_CACHE_DIR"] = str(folder.path / "cache")
         url = PrivateRedis(processes, folder.path, append_only=False).start()
-        environment |= {"HANDOFF_REDIS_URL": url, **key_variables(None), **(settings or {})}
+        environment |= {"HANDOFF_REDIS_URL": url, **build_key_variables(None), **(settings or {})}
         for name, app in APPS.items():
             processes.start(ChildSpec(name, _celery_command(name, app), environment))
         processes.wait_until_ready()

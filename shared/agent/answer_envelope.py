@@ -16,23 +16,23 @@ from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.claim_markers import place_markers, sentences_by_claim
+from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim, place_markers
 from handoff_queue.shared.agent.empty_forms import is_empty_form
 from handoff_queue.shared.agent.json_repair import (
     describe_text,
-    first_object_in,
-    json_object_in,
-    partial_object_in,
-    whole_object_in,
+    find_json_object,
+    parse_first_object,
+    parse_partial_object,
+    parse_whole_object,
     without_nulls,
 )
-from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
 from handoff_queue.shared.agent.lenient_answer import LenientAnswer, normalize_status
 from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer, without_notes
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.text.unicode_text import to_nfc
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.citation_markers import (
     qualify_claim_id,
     qualify_markers,
@@ -45,7 +45,7 @@ from handoff_queue.shared.types.handoff import (
     only_announces_completion,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 
 MAX_PROBLEMS = 5
 """Most problems that one message to the model names."""
@@ -78,7 +78,7 @@ _SOURCES_SCHEMA: dict[str, Any] = {
 }
 
 
-def _claims_schema(parts: Iterable[str]) -> dict[str, Any]:
+def _build_claims_schema(parts: Iterable[str]) -> dict[str, Any]:
     """Return the JSON Schema of a list of claims, which may have these parts."""
     claim = {
         "type": "object",
@@ -235,7 +235,7 @@ class EnvelopeFormat:
     """The handoff's `expected_output_format`."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other results (`LoadedPayloads.claims_by_id`) by qualified id. The result of
+    """Claims of other results (`LoadedPayloads.collect_claims`) by qualified id. The result of
     this answer includes each of these claims that the answer refers to or restates.
     """
     has_claims: bool = True
@@ -256,7 +256,7 @@ class EnvelopeFormat:
                 definitions[key] = output.pop(key)
         properties = {"status": {"type": "string", "enum": list(ANSWERS)}, "output": output}
         if self.has_claims:
-            properties["claims"] = _claims_schema(PARTS if self.are_compared else ())
+            properties["claims"] = _build_claims_schema(PARTS if self.are_compared else ())
         properties["confidence"] = {"type": "number"}
         required = list(properties)
         properties["needs"] = properties["problem"] = _TEXT
@@ -272,7 +272,7 @@ class EnvelopeFormat:
         """See `shared.agent.answer_format.AnswerFormat`."""
         if self._is_markdown(text):
             return self._read_markdown(text, last_try=last_try)
-        value = json_object_in(text)
+        value = find_json_object(text)
         if value is None:
             raise InvalidAnswer(
                 f'{describe_text(text)} came where one JSON object with "status", "output" and'
@@ -285,14 +285,14 @@ class EnvelopeFormat:
                     ' "claims" was expected'
                 )
             value = {"output": value}
-        envelope = self._without_nulls(_envelope_of(value))
+        envelope = self._without_nulls(_parse_envelope(value))
         self._check(envelope, last_try=last_try)
         return self._read(envelope, last_try=last_try)
 
     def _read_markdown(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Parse an answer in Markdown. Raises as `read`."""
         answer = read_noted_answer(text)
-        envelope = _envelope_of(
+        envelope = _parse_envelope(
             {**answer.fields, "output": answer.text or None, "claims": answer.claims}
         )
         self._check(envelope, last_try=last_try)
@@ -320,7 +320,7 @@ class EnvelopeFormat:
             return False
         if not _BEGINS_ENVELOPE.match(text):
             return True
-        value = whole_object_in(text) or first_object_in(text)
+        value = parse_whole_object(text) or parse_first_object(text)
         return value is not None and not _is_envelope(value.keys())
 
     def _without_nulls(self, envelope: _Envelope) -> _Envelope:
@@ -329,10 +329,10 @@ class EnvelopeFormat:
         """
         if not isinstance(envelope.output, dict | list):
             return envelope
-        if _mismatch(envelope.output, self.output_schema) is None:
+        if _find_mismatch(envelope.output, self.output_schema) is None:
             return envelope
         output = without_nulls(envelope.output, self.output_schema, self.output_schema)
-        if _mismatch(output, self.output_schema) is not None:
+        if _find_mismatch(output, self.output_schema) is not None:
             return envelope
         return envelope.model_copy(update={"output": output})
 
@@ -351,7 +351,7 @@ class EnvelopeFormat:
             answer = read_noted_answer(text)
             value = {"output": answer.text, "claims": answer.claims}
         else:
-            value = json_object_in(text) or partial_object_in(text)
+            value = find_json_object(text) or parse_partial_object(text)
         if value is None or "output" not in value:
             prose = without_notes(text).strip()
             if prose and not prose.startswith("{") and self._may_be_text:
@@ -363,7 +363,7 @@ class EnvelopeFormat:
         envelope = _Envelope(
             status=ResultStatus.PARTIAL,
             output=output,
-            claims=_valid_claims(value.get("claims")),
+            claims=_parse_claims(value.get("claims")),
         )
         if envelope.output in (None, "", [], {}) or only_announces_completion(envelope.output):
             return None
@@ -387,7 +387,7 @@ class EnvelopeFormat:
             case ResultStatus.OK:
                 if envelope.output is None or only_announces_completion(envelope.output):
                     raise InvalidAnswer(_NO_WORK)
-                problem = _mismatch(envelope.output, self.output_schema)
+                problem = _find_mismatch(envelope.output, self.output_schema)
                 if problem:
                     raise InvalidAnswer(f"the output does not match its format: {problem}")
             case ResultStatus.NEEDS_INPUT:
@@ -450,7 +450,7 @@ class EnvelopeFormat:
                 fault = f"[{name}] in the output points to no claim"
                 problems.append(Defect(fault, self._remedy_of_mark))
         has_source = any(claim.sources for claim in marked.claims)
-        doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
+        doubts = self._find_doubts(envelope, is_unproven=bool(problems) and not has_source)
         unplaced = self._without_place(marked.unplaced_ids)
         defects: list[Defect | str] = [*doubts, *problems, *unplaced]
         if defects and not last_try:
@@ -490,7 +490,7 @@ class EnvelopeFormat:
             return "give its note in one block <notes>, with no text after the block"
         return ""
 
-    def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
+    def _find_doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
         """Return the reasons why a result with status `ok` or `partial` is less than it says.
 
         Args:
@@ -516,7 +516,7 @@ class EnvelopeFormat:
         names = ", ".join(f"[{name.removeprefix(own_prefix)}]" for name in claims[:MAX_PROBLEMS])
         return [
             Defect(
-                f"the output does not say where it uses {count_of(len(claims), 'claim')}",
+                f"the output does not say where it uses {format_count(len(claims), 'claim')}",
                 f"write {names} after the statements that they prove, or leave these claims out",
             )
         ]
@@ -555,7 +555,7 @@ class EnvelopeFormat:
             is_known = qualify_claim_id(claim.id, self.step_id) in self.known_claims
             faults: list[Defect] = []
             if not is_known:
-                self._citations(claim, faults)
+                self._check_citations(claim, faults)
             if faults:
                 faulty_ids.add(claim.id)
             else:
@@ -570,7 +570,7 @@ class EnvelopeFormat:
         problems: list[Defect] = []
         sentences: dict[str, str] = {}
         if isinstance(envelope.output, str):
-            sentences = sentences_by_claim(envelope.output)
+            sentences = find_sentences_by_claim(envelope.output)
         for raw in envelope.claims:
             claim = _with_text(raw, sentences)
             name = qualify_claim_id(claim.id, self.step_id)
@@ -582,29 +582,31 @@ class EnvelopeFormat:
             elif name in self.known_claims and not name.startswith(f"{self.step_id}."):
                 # The answer restates the claim of another step, whose sources have been checked.
                 claims[name] = self.known_claims[name]
-            elif fault := _fault_of_text(claim.text):
+            elif fault := _find_text_fault(claim.text):
                 problems.append(Defect(f"{claim.id}: {fault}"))
             else:
-                claims[name] = self._new_claim(name, claim, problems)
+                claims[name] = self._build_claim(name, claim, problems)
         return claims, problems
 
-    def _new_claim(self, name: str, claim: _Claim, problems: list[Defect]) -> Claim:
+    def _build_claim(self, name: str, claim: _Claim, problems: list[Defect]) -> Claim:
         """Return a claim of this step with its checked sources. Add the defect of each other
         source to `problems`.
         """
-        citations = tuple(self._citations(claim, problems))
+        citations = tuple(self._check_citations(claim, problems))
         text = claim.text
         if citations and text == claim.sources[0].quote:  # the agent may have abridged it
             text = " ".join(citations[0].quote.split())
         return Claim(id=name, text=text, sources=citations, **claim.parts)
 
-    def _citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
+    def _check_citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
         """Return the checked sources of a claim. Add the defect of each other source to
         `problems`.
         """
         citations: list[Citation] = []
         for source in claim.sources:
-            citation = self.sources.citation(source.source, source.quote, may_be_abridged=True)
+            citation = self.sources.build_citation(
+                source.source, source.quote, may_be_abridged=True
+            )
             if isinstance(citation, Citation):
                 citations.append(citation)
             else:
@@ -612,7 +614,7 @@ class EnvelopeFormat:
         return citations
 
 
-def _envelope_of(value: Any) -> _Envelope:
+def _parse_envelope(value: Any) -> _Envelope:
     """Return the envelope of a JSON value.
 
     Raises:
@@ -621,7 +623,7 @@ def _envelope_of(value: Any) -> _Envelope:
     try:
         return _Envelope.model_validate(value)
     except ValidationError as error:
-        raise InvalidAnswer(f"the answer envelope is wrong: {problems_of(error)}") from error
+        raise InvalidAnswer(f"the answer envelope is wrong: {describe_problems(error)}") from error
 
 
 def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
@@ -629,7 +631,7 @@ def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
     its first quote.
 
     Args:
-        sentences: the marked sentences of the output, see `sentences_by_claim`.
+        sentences: the marked sentences of the output, see `find_sentences_by_claim`.
     """
     if claim.text.strip():
         return claim
@@ -639,7 +641,7 @@ def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
     return claim.model_copy(update={"text": text})
 
 
-def _fault_of_text(text: str) -> str:
+def _find_text_fault(text: str) -> str:
     """Return the fault of the text of a claim, or ""."""
     if not text.strip():
         return "its text is empty"
@@ -675,17 +677,17 @@ _NO_WORK = Defect(
 )
 
 
-def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
+def _find_mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
     """Return the defect of an output, or None. A broken schema is not the model's fault, so it
     passes.
     """
     try:
-        return problem_with(output, schema)
+        return find_problem(output, schema)
     except BrokenSchema:
         return None
 
 
-def _valid_claims(value: Any) -> list[_Claim]:
+def _parse_claims(value: Any) -> list[_Claim]:
     """Return the items of a list that parse as claims. Without a list, return none."""
     claims: list[_Claim] = []
     if isinstance(value, list):

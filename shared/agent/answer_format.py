@@ -136,7 +136,7 @@ class ToolCallFormat(Protocol):
         ...
 
 
-def tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
+def get_tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
     """Return the format as a `ToolCallFormat` if it is one, else None.
 
     This checks one method. `isinstance` with a protocol would take longer than reading an
@@ -156,7 +156,7 @@ def looks_cut(answer_format: AnswerFormat, text: str) -> bool:
     return not cast(OpenAnswerFormat, answer_format).is_whole(text)
 
 
-def shortening_advice(answer_format: AnswerFormat) -> str:
+def get_shortening_advice(answer_format: AnswerFormat) -> str:
     """Return a sentence for the model about a shorter answer, or ''."""
     if hasattr(answer_format, "shortening_advice"):
         return cast(ShortenedAnswerFormat, answer_format).shortening_advice

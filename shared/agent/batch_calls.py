@@ -20,10 +20,10 @@ from handoff_queue.shared.agent.batch_rules import (
     BatchRules,
     OpenBatch,
 )
-from handoff_queue.shared.agent.prices import json_bytes
+from handoff_queue.shared.agent.prices import encode_json
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.observability.failpoints import around
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.failpoints import run_between
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
@@ -41,7 +41,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     Unsendable,
 )
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.model import ModelCall, ModelReply
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import Usage
@@ -52,7 +52,7 @@ CREATING = "creating a batch"
 """Activity while a worker creates a batch."""
 BATCH_LOST = "the batch of this call did not end in time, or its result cannot be read"
 """Error of a call whose batch is given up. The call counts at its upper bound."""
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 class BatchLost(Exception):
@@ -66,15 +66,15 @@ class BatchCalls:
     rules: BatchRules
     dependencies: RunDependencies
 
-    def intention(
+    def build_intention(
         self, call: ModelCall, worst: WorstCase, checkpoints: Sequence[Checkpoint]
     ) -> BatchIntended:
         """Return the checkpoint to store before the batch of a call is created."""
-        request = json_bytes((call.model, call.system.text, call.messages, call.tools))
-        request_digest = digest_of(request.decode())
+        request = encode_json((call.model, call.system.text, call.messages, call.tools))
+        request_digest = compute_digest(request.decode())
         place = f"{self.dependencies.handoff_name}/{len(checkpoints)}/{request_digest}"
         return BatchIntended(
-            custom_id=f"handoff-{digest_of(place)[:40]}",
+            custom_id=f"handoff-{compute_digest(place)[:40]}",
             model=call.model,
             at=self.dependencies.now(),
             most=Usage(
@@ -96,7 +96,7 @@ class BatchCalls:
         # valid.
         self.dependencies.checkpoints.heartbeat(CREATING)
         try:
-            state = around(
+            state = run_between(
                 "batch",
                 "create",
                 lambda: self.rules.provider.create(intended.custom_id, call),
@@ -125,7 +125,7 @@ class BatchCalls:
                     "a batch could not be cancelled", batch=created.batch_id, why=str(error)
                 )
 
-    def deferral(self, since: float, subject: str) -> Deferred:
+    def build_deferral(self, since: float, subject: str) -> Deferred:
         """Return the error that gives the slot back until the next question about a batch.
 
         Args:
@@ -155,7 +155,7 @@ class BatchCalls:
             self.check_not_lost()
             if state.status is BatchStatus.IN_PROGRESS:
                 self.rules.provider.cancel(state.batch_id)
-        raise self.deferral(created.at, f"batch {created.batch_id}")
+        raise self.build_deferral(created.at, f"batch {created.batch_id}")
 
     def _reply_in(self, intended: BatchIntended, created: BatchCreated) -> ModelReply | BatchClosed:
         """Return the reply to a call in an ended batch, or the checkpoint of a batch without one.
@@ -166,9 +166,11 @@ class BatchCalls:
         """
 
         def ask() -> BatchOutcome | None:
-            return self.rules.provider.outcome(created.batch_id, created.custom_id, intended.model)
+            return self.rules.provider.fetch_outcome(
+                created.batch_id, created.custom_id, intended.model
+            )
 
-        outcome = around("batch", "read", ask, ModelUnreachable)
+        outcome = run_between("batch", "read", ask, ModelUnreachable)
         if outcome is None:
             raise BatchLost
         if outcome.reply is None:
@@ -181,12 +183,12 @@ class BatchCalls:
         """
         return not error.retryable or self._is_overdue
 
-    def deferral_after(self, batch: OpenBatch, error: ModelError) -> Deferred:
+    def build_deferral_after(self, batch: OpenBatch, error: ModelError) -> Deferred:
         """Return the error that lets the handoff ask again later, after the provider has given no
         answer about a batch.
         """
         _log.warning("the provider does not answer about a batch", why=str(error))
-        return self.deferral(batch.since, "the provider's answer about its batch")
+        return self.build_deferral(batch.since, "the provider's answer about its batch")
 
     def check_not_lost(self) -> None:
         """Raise BatchLost if the batch must have ended by now, so that a live call fits in."""
@@ -236,10 +238,10 @@ def adopt_batch(calls: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchClos
     if not may_be_in_open_batch:
         return calls.make_closed_checkpoint(intended, "the batch was not created", goes_live=False)
     calls.check_not_lost()
-    raise calls.deferral(intended.at, "a batch of unknown id")
+    raise calls.build_deferral(intended.at, "a batch of unknown id")
 
 
 def _has_call(calls: BatchCalls, state: BatchState, intended: BatchIntended) -> bool:
     """Return whether an ended batch has the call."""
-    outcome = calls.rules.provider.outcome(state.batch_id, intended.custom_id, intended.model)
+    outcome = calls.rules.provider.fetch_outcome(state.batch_id, intended.custom_id, intended.model)
     return outcome is not None

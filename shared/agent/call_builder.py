@@ -11,13 +11,13 @@ from typing import Any
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import request_bytes
-from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, prefix_of
-from handoff_queue.shared.agent.provider_context import provider_clearing
+from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, compute_prefix
+from handoff_queue.shared.agent.provider_context import choose_provider_clearing
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE, has_text_output
-from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, max_input
+from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, estimate_max_input
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_calls import definition
+from handoff_queue.shared.agent.tool_calls import build_definition
 from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
 from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import LimitReached
@@ -47,7 +47,7 @@ class CallBuilder:
         """
         self._limits = limits
         self.system = system
-        self._tools = tuple((tool, definition(tool)) for tool in tools)
+        self._tools = tuple((tool, build_definition(tool)) for tool in tools)
         self._is_offered = is_offered
         schema = dependencies.answer_format.schema
         self.schema = None if schema is None else dict(schema)
@@ -95,7 +95,7 @@ class CallBuilder:
         Raises:
             LimitReached: the tokens of the handoff do not suffice for a reply.
         """
-        edits = NO_EDITS if is_batched else self._edits_of(choice)
+        edits = NO_EDITS if is_batched else self._get_edits(choice)
         length = len(conversation.checkpoints)
         call_of = (length, choice.name, is_last, self._has_server_tools, edits)
         if self._call is None or self._call_of != call_of:
@@ -103,7 +103,7 @@ class CallBuilder:
             self._call_of = call_of
         return replace(self._call, caches_for_1h=self._caches_for_1h())
 
-    def _edits_of(self, choice: ModelChoice) -> frozenset[ContextEdit]:
+    def _get_edits(self, choice: ModelChoice) -> frozenset[ContextEdit]:
         """Return the edits of requests that the handoff leaves to the provider."""
         context = self.dependencies.provider_context
         if context is None:
@@ -123,16 +123,16 @@ class CallBuilder:
         Args:
             edits: edits that the provider makes.
         """
-        room = self.tokens_left(conversation) - self.estimate_input_tokens(conversation)
+        room = self.count_tokens_left(conversation) - self.estimate_input_tokens(conversation)
         if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
                 f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
-        tools, may_call_tools = self._tools_of_call(conversation, is_last=is_last)
+        tools, may_call_tools = self._choose_tools(conversation, is_last=is_last)
         compacts = ContextEdit.COMPACTION in edits
         visible_conversation = conversation
-        output_schema = self.output_schema(conversation)
+        output_schema = self.choose_output_schema(conversation)
         compaction = clearing = None
         # If the provider wrote no summary, the model is asked for one.
         if compacts and conversation.is_summarizing and conversation.summary_requests < 2:
@@ -140,11 +140,11 @@ class CallBuilder:
             visible_conversation = conversation.without_summary_request
             output_schema = None
         elif tools and ContextEdit.CLEARING in edits:
-            clearing = provider_clearing(conversation, self.dependencies.clearing)
+            clearing = choose_provider_clearing(conversation, self.dependencies.clearing)
         call = ModelCall(
             model=choice.name,
             system=self.system,
-            messages=visible_conversation.messages_for(choice.name, adopts_block=compacts),
+            messages=visible_conversation.build_messages_for(choice.name, adopts_block=compacts),
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,
@@ -155,7 +155,7 @@ class CallBuilder:
             thinking=self.dependencies.thinking,
             progress_s=self.dependencies.progress_s,
         )
-        self.prefix = prefix_of(self.dependencies.role, call)
+        self.prefix = compute_prefix(self.dependencies.role, call)
         return call
 
     def build_prefix(
@@ -165,7 +165,7 @@ class CallBuilder:
         self.call(conversation, choice, is_last=is_last)
         return self.prefix
 
-    def _tools_of_call(
+    def _choose_tools(
         self, conversation: Conversation, *, is_last: bool
     ) -> tuple[tuple[dict[str, object], ...], bool]:
         """Return the definitions of tools in a call, and whether the model may call them. The API
@@ -175,12 +175,12 @@ class CallBuilder:
         if conversation.ids or not is_last:
             tools = self._select_tool_definitions(conversation)
         if conversation.ids and not tools:
-            return tuple(_placeholder(name) for name in conversation.called_names), False
+            return tuple(_build_placeholder(name) for name in conversation.called_names), False
         if conversation.is_summarizing:
             return tools, self._may_call_with_summary(conversation, tools)
         return tools, not is_last
 
-    def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
+    def choose_output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
         """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
         the schema.
         """
@@ -207,7 +207,7 @@ class CallBuilder:
             return True
         return self.dependencies.caches.needs_hour(self.prefix.name, self.dependencies.now())
 
-    def tokens_left(self, conversation: Conversation) -> int:
+    def count_tokens_left(self, conversation: Conversation) -> int:
         """Return the tokens that the handoff may still use."""
         return self._limits.max_tokens - conversation.replied_tokens
 
@@ -217,9 +217,9 @@ class CallBuilder:
             conversation, lambda: self._measure_request_bytes(conversation)
         )
 
-    def max_input(self, conversation: Conversation) -> int:
+    def estimate_max_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens of the next call."""
-        return max_input(conversation, lambda: self._measure_request_bytes(conversation))
+        return estimate_max_input(conversation, lambda: self._measure_request_bytes(conversation))
 
     def _select_tool_definitions(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""
@@ -253,7 +253,7 @@ class CallBuilder:
         return self._rendered_size
 
 
-def _placeholder(name: str) -> dict[str, Any]:
+def _build_placeholder(name: str) -> dict[str, Any]:
     """Return the definition of a tool that the model has invented. The API refuses a request
     whose messages contain calls and that defines no tools.
     """

@@ -58,7 +58,7 @@ class CallReservations:
     def _dependencies(self) -> RunDependencies:
         return self._builder.dependencies
 
-    def first_call(self, conversation: Conversation) -> FirstCall:
+    def estimate_first_call(self, conversation: Conversation) -> FirstCall:
         """Return the first call. It is `UNKNOWN_CALL` if it exceeds the token limit."""
         choice = self._choices.choices[0]
         try:
@@ -66,8 +66,8 @@ class CallReservations:
         except LimitReached:
             return UNKNOWN_CALL
         joins_line = not self._choices.has_several  # another model may serve the call
-        expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
-        return FirstCall(self._worst_case(conversation, call), expected)
+        expected = self._compute_expected_usage(conversation, choice, call, joins_line=joins_line)
+        return FirstCall(self._compute_worst_case(conversation, call), expected)
 
     def reserve_call(
         self,
@@ -91,10 +91,12 @@ class CallReservations:
             call = self._builder.call(conversation, choice, is_last=is_last, is_batched=is_batched)
             if is_batched:  # the next turn comes after more than five minutes
                 call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
-            worst = self._worst_case(conversation, call, is_batched=is_batched)
+            worst = self._compute_worst_case(conversation, call, is_batched=is_batched)
             expected = None
             if not is_batched:
-                expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
+                expected = self._compute_expected_usage(
+                    conversation, choice, call, joins_line=joins_line
+                )
             wait = self._dependencies.checkpoints.reserve(
                 worst,
                 expected,
@@ -148,7 +150,7 @@ class CallReservations:
         Only the model with the shortest wait gets this handoff into its line of waiting calls. A
         place in another line would delay the calls of others.
         """
-        choices = self._choices.usable(conversation, self._dependencies.now())
+        choices = self._choices.list_usable(conversation, self._dependencies.now())
         if len(choices) == 1:
             return reserve(choices[0], joins_line=True)
         shortest_s = inf
@@ -163,7 +165,7 @@ class CallReservations:
                 break
         return reserve(shortest, joins_line=True)
 
-    def _worst_case(
+    def _compute_worst_case(
         self, conversation: Conversation, call: ModelCall, *, is_batched: bool = False
     ) -> WorstCase:
         """Return the upper bound of a call. A live call has the price of the dearest model of the
@@ -172,13 +174,15 @@ class CallReservations:
         A model without a known price has no upper bound in money, and does not count for other
         models. A call in a batch has the price of its own model, because no other model serves it.
         """
-        max_input = self._builder.max_input(conversation)
-        worst = self._dependencies.prices.worst(call, max_input, is_batched=is_batched)
+        max_input = self._builder.estimate_max_input(conversation)
+        worst = self._dependencies.prices.compute_worst_case(call, max_input, is_batched=is_batched)
         if is_batched or not self._choices.has_several or worst.microusd is None:
             return worst
         dearest = worst.microusd
         for choice in self._choices.choices:
-            other = self._dependencies.prices.worst(replace(call, model=choice.name), max_input)
+            other = self._dependencies.prices.compute_worst_case(
+                replace(call, model=choice.name), max_input
+            )
             dearest = max(dearest, other.microusd or 0)
         return replace(worst, microusd=dearest, own_microusd=worst.microusd)
 
@@ -187,7 +191,7 @@ class CallReservations:
         Return whether a model was left out, and another one has a price.
         """
         unpriced_models: list[str] = []
-        usable = self._choices.usable(conversation, self._dependencies.now())
+        usable = self._choices.list_usable(conversation, self._dependencies.now())
         for choice in usable:
             if not self._dependencies.prices.has_price(choice.name):
                 unpriced_models.append(choice.name)
@@ -196,7 +200,7 @@ class CallReservations:
         self._choices.leave_out(unpriced_models)
         return True
 
-    def _expected_usage(
+    def _compute_expected_usage(
         self, conversation: Conversation, choice: ModelChoice, call: ModelCall, *, joins_line: bool
     ) -> ExpectedUsage | None:
         if choice.bucket is None:

@@ -4,7 +4,7 @@ counts as zero. Pure.
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.prices import SERVER_TOOL_TOKENS, Prices, server_tool_uses
+from handoff_queue.shared.agent.prices import SERVER_TOOL_TOKENS, Prices, count_server_tool_uses
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import (
     ModelBusy,
@@ -22,16 +22,18 @@ def is_reported(reply: ModelReply) -> bool:
     return reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
 
 
-def usage_of_reply(reply: ModelReply, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
+def compute_reply_usage(
+    reply: ModelReply, call: ModelCall, worst: WorstCase, prices: Prices
+) -> Usage:
     """Return the usage of a reply as the server reports it, with its cost. Without a report,
     return the upper bound.
     """
     if is_reported(reply):
-        return prices.usage_with_cost(reply.usage, call.model)
-    return _upper_bound(reply.usage, call, worst, prices)
+        return prices.add_cost(reply.usage, call.model)
+    return _compute_upper_bound(reply.usage, call, worst, prices)
 
 
-def usage_of_cut_call(
+def compute_cut_call_usage(
     progress: CallProgress, call: ModelCall, worst: WorstCase, prices: Prices
 ) -> Usage:
     """Return the usage of a call without a reply: the server's final report, or the upper bound.
@@ -43,11 +45,11 @@ def usage_of_cut_call(
         progress: the last progress of the call.
     """
     if progress.is_usage_final:
-        return prices.usage_with_cost(progress.usage, call.model)
-    return _upper_bound(progress.usage, call, worst, prices)
+        return prices.add_cost(progress.usage, call.model)
+    return _compute_upper_bound(progress.usage, call, worst, prices)
 
 
-def usage_of_failed_call(
+def compute_failed_call_usage(
     error: ModelError, progress: CallProgress, call: ModelCall, worst: WorstCase, prices: Prices
 ) -> Usage:
     """Return the usage of a call that ended with an error.
@@ -61,18 +63,22 @@ def usage_of_failed_call(
     is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent | ServerFailed)
     if is_unpaid and not has_begun:
         return NOTHING_USED
-    return usage_of_cut_call(progress, call, worst, prices)
+    return compute_cut_call_usage(progress, call, worst, prices)
 
 
-def _upper_bound(reported_usage: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
+def _compute_upper_bound(
+    reported_usage: Usage, call: ModelCall, worst: WorstCase, prices: Prices
+) -> Usage:
     """Return the upper bound of the usage. The input is the reported one, unless it was not
     reported or the server's own tools may have added to it.
 
     The price belongs to the model of the call. `worst` may have the price of a dearer model.
     """
-    uses = server_tool_uses(call)
+    uses = count_server_tool_uses(call)
     if reported_usage.input_tokens == 0 or uses:
-        highest_cost = prices.worst(call, worst.input_tokens - uses * SERVER_TOOL_TOKENS)
+        highest_cost = prices.compute_worst_case(
+            call, worst.input_tokens - uses * SERVER_TOOL_TOKENS
+        )
         upper_bound = Usage(
             input_tokens=worst.input_tokens,
             output_tokens=worst.output_tokens,
@@ -82,4 +88,4 @@ def _upper_bound(reported_usage: Usage, call: ModelCall, worst: WorstCase, price
     upper_bound = reported_usage.model_copy(
         update={"output_tokens": max(worst.output_tokens, reported_usage.output_tokens)}
     )
-    return prices.usage_with_cost(upper_bound, call.model).as_cut_call()
+    return prices.add_cost(upper_bound, call.model).as_cut_call()

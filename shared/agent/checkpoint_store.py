@@ -46,7 +46,7 @@ class CheckpointStore(Protocol):
     `heartbeat` raise `Interrupted` if this process has lost the claim.
     """
 
-    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
+    def load_earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of earlier claims of this handoff, oldest first."""
         ...
 
@@ -154,7 +154,7 @@ class NoCheckpoints:
     on each write.
     """
 
-    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
+    def load_earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return ()
 
     @property

@@ -33,7 +33,7 @@ class CheckpointedConversation:
         """Add stored checkpoints to the conversation. Note the texts of their tool results for the
         check of quotes, and results that can be cited.
         """
-        self.conversation = self.conversation.plus(*checkpoints)
+        self.conversation = self.conversation.add(*checkpoints)
         context = self.dependencies.tool_context
         for checkpoint in checkpoints:
             if isinstance(checkpoint, ContextCleared | ContextCompacted):

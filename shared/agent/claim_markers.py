@@ -30,7 +30,7 @@ _SIGNS = "#*->|_ \t\n"
 """Markdown before and after a sentence."""
 
 
-def sentences_by_claim(output: str) -> dict[str, str]:
+def find_sentences_by_claim(output: str) -> dict[str, str]:
     """Return the sentence before the first marker of each claim, without markers and without the
     Markdown around it: id of the claim -> sentence.
     """
@@ -44,13 +44,13 @@ def sentences_by_claim(output: str) -> dict[str, str]:
         names = split_claim_ids(match[1])
         if not all(name in sentences for name in names):
             if sentence is None:
-                sentence = _sentence_before(output, sentence_end)
+                sentence = _find_sentence_before(output, sentence_end)
             for name in names:
                 sentences.setdefault(name, sentence)
     return sentences
 
 
-def _sentence_before(output: str, end: int) -> str:
+def _find_sentence_before(output: str, end: int) -> str:
     """Return the sentence that ends at an index of the output. No marker is directly before the
     index.
     """
@@ -75,7 +75,7 @@ def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]
     ends: list[tuple[int, str]] = []
     for claim in claims:
         phrases = [claim.text, *(source.quote for source in claim.sources)]
-        end = _end_of_first(phrases, folded)
+        end = _find_end_of_first(phrases, folded)
         if end is not None:
             ends.append((end, claim.id))
     ends.sort(key=itemgetter(0))
@@ -90,7 +90,7 @@ def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]
     return "".join(pieces) + output[start:], [name for _, name in ends]
 
 
-def _end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
+def _find_end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
     """Return the end index of the first phrase that the text contains as whole words, or None."""
     for phrase in phrases:
         words = phrase.strip().rstrip(_END_OF_SENTENCE)
@@ -98,7 +98,7 @@ def _end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
             continue
         span = folded.find(words)
         if span is not None and _is_of_whole_words(span, folded.text):
-            return _after_link(span.end, folded.text)
+            return _skip_link(span.end, folded.text)
     return None
 
 
@@ -111,7 +111,7 @@ def _is_of_whole_words(span: QuoteSpan, text: str) -> bool:
     return not cuts_first_word and not cuts_last_word
 
 
-def _after_link(end: int, text: str) -> int:
+def _skip_link(end: int, text: str) -> int:
     """Return the end index of the link whose text ends at `end`, or `end` if there is no link."""
     if not text.startswith(_END_OF_LINK, end):
         return end

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.conversation import Conversation, get_final_text
 from handoff_queue.shared.agent.opening_message import READ_RESULT
-from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
-from handoff_queue.shared.agent.summary_messages import provider_block_in, summary_in
+from handoff_queue.shared.agent.prices import USUAL_WINDOW, encode_json
+from handoff_queue.shared.agent.summary_messages import extract_summary, find_provider_block
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN, MIN_CLEARED_CHARS
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import MIN_FREED
@@ -51,7 +51,7 @@ tokens on average, the budget of a turn (`lifecycle/handoffs.py`).
 """
 
 
-def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
+def compute_compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
     """Return the length of a request, in input tokens, at which a conversation is compacted.
 
     Args:
@@ -63,7 +63,7 @@ def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
     return rules.compact_at or max(usual, rules.clear_tools_at or 0)
 
 
-USUAL_COMPACTION = compaction_limit(None, USUAL_WINDOW)
+USUAL_COMPACTION = compute_compaction_limit(None, USUAL_WINDOW)
 """Limit for a model whose context window is not known."""
 
 
@@ -71,19 +71,19 @@ def frees_enough(conversation: Conversation, limit: int) -> bool:
     """Return whether a summary would free at least the limit divided by `MIN_FREED`. The
     opening message, earlier summaries and messages of users stay.
     """
-    return _tokens_after_opening(conversation) >= max(1, limit // MIN_FREED)
+    return _count_tokens_after_opening(conversation) >= max(1, limit // MIN_FREED)
 
 
-def _tokens_after_opening(conversation: Conversation) -> int:
-    return len(json_bytes(tuple(conversation.messages[1:]))) // BYTES_PER_TOKEN
+def _count_tokens_after_opening(conversation: Conversation) -> int:
+    return len(encode_json(tuple(conversation.messages[1:]))) // BYTES_PER_TOKEN
 
 
-def summary_text_of(content: Sequence[Block]) -> str:
+def get_summary_text(content: Sequence[Block]) -> str:
     """Return the text of a reply to a request for a summary, which may be in a block of the
     provider.
     """
-    block = provider_block_in(content)
-    return text_of(content) if block is None else str(block["content"])
+    block = find_provider_block(content)
+    return get_final_text(content) if block is None else str(block["content"])
 
 
 def make_compaction(conversation: Conversation, context: ToolContext) -> ContextCompacted:
@@ -99,8 +99,8 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
     by_provider = False
     if conversation.last_reply is not None:
         content = conversation.last_reply.content
-        by_provider = provider_block_in(content) is not None
-        summary = summary_in(summary_text_of(content))
+        by_provider = find_provider_block(content) is not None
+        summary = extract_summary(get_summary_text(content))
     opened_documents = _find_opened_documents(conversation, context)
     cleared_ids = conversation.cleared
     visible_ids = [
@@ -108,16 +108,16 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
     ]
     return ContextCompacted(
         summary=summary,
-        quotes=_quotes(conversation, opened_documents, context),
-        results=name_ranges(_readable(conversation)),
+        quotes=_collect_quotes(conversation, opened_documents, context),
+        results=name_ranges(_list_readable_results(conversation)),
         documents=tuple(opened_documents)[-MAX_OPENED:],
         tool_use_ids=tuple(visible_ids),
-        tokens=_tokens_after_opening(conversation),
+        tokens=_count_tokens_after_opening(conversation),
         by_provider=by_provider or None,
     )
 
 
-def _readable(conversation: Conversation) -> list[str]:
+def _list_readable_results(conversation: Conversation) -> list[str]:
     """Return the names of the results that are worth another look, oldest first."""
     names = conversation.call_names
     result_names: list[str] = []
@@ -141,16 +141,16 @@ def _find_opened_documents(conversation: Conversation, context: ToolContext) -> 
     return opened_documents
 
 
-def _quotes(
+def _collect_quotes(
     conversation: Conversation, opened_documents: Mapping[str, str], context: ToolContext
 ) -> tuple[CitedQuote, ...]:
     """Return all quotes so far, each once: those of the last compaction, and those of the later
     replies that are in their sources. A quote has the characters of its source.
     """
     candidates: dict[CitedQuote, None] = {}
-    for text in _texts(conversation):
-        candidates |= dict.fromkeys(json_quotes_in(text))
-        candidates |= dict.fromkeys(_passages(text, conversation, opened_documents, context))
+    for text in _iterate_texts(conversation):
+        candidates |= dict.fromkeys(find_json_quotes(text))
+        candidates |= dict.fromkeys(_find_passages(text, conversation, opened_documents, context))
     last = conversation.compaction
     quotes = list(last.quotes if last else ())
     for candidate in candidates:
@@ -160,7 +160,7 @@ def _quotes(
     return tuple(dict.fromkeys(quotes))
 
 
-def _texts(conversation: Conversation) -> Iterator[str]:
+def _iterate_texts(conversation: Conversation) -> Iterator[str]:
     """Yield the texts of the replies since the last compaction. A reply in the form of an answer
     is followed by its output.
     """
@@ -168,24 +168,24 @@ def _texts(conversation: Conversation) -> Iterator[str]:
         text = "".join(
             str(block.get("text", "")) for block in reply.content if block.get("type") == "text"
         )
-        if provider_block_in(reply.content) is not None:
-            text = summary_text_of(reply.content)
+        if find_provider_block(reply.content) is not None:
+            text = get_summary_text(reply.content)
         yield text
-        output = summary_in(text)
+        output = extract_summary(text)
         if output != text.strip():
             yield output
 
 
-def _passages(
+def _find_passages(
     text: str, conversation: Conversation, opened_documents: Mapping[str, str], context: ToolContext
 ) -> list[CitedQuote]:
     """Return the passages in quotation marks that are in a source that the same text names."""
-    passages = quoted_passages_in(text)
+    passages = find_quoted_passages(text)
     if not passages:
         return []
     sources = {
-        **_results_named_in(text, conversation),
-        **_documents_named_in(text, opened_documents, context),
+        **_find_named_results(text, conversation),
+        **_find_named_documents(text, opened_documents, context),
     }
     quotes: list[CitedQuote] = []
     for passage in passages:
@@ -195,7 +195,7 @@ def _passages(
     return quotes
 
 
-def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
+def _find_named_results(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
     named_calls = set(call_names_in(text))
     names = conversation.call_names
@@ -206,7 +206,7 @@ def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
     return texts
 
 
-def _documents_named_in(
+def _find_named_documents(
     text: str, opened_documents: Mapping[str, str], context: ToolContext
 ) -> dict[str, str]:
     """Return the texts of the opened documents that a text names, by their paths."""
@@ -221,7 +221,7 @@ def _documents_named_in(
     return texts
 
 
-def json_quotes_in(text: str) -> list[CitedQuote]:
+def find_json_quotes(text: str) -> list[CitedQuote]:
     """Return the quotes that a text of the model gives in JSON with their sources."""
     quotes: list[CitedQuote] = []
     for source, quote in _PAIR.findall(text):
@@ -237,7 +237,7 @@ def call_names_in(text: str) -> list[str]:
     return _CALL_NAME.findall(text)
 
 
-def quoted_passages_in(text: str) -> list[str]:
+def find_quoted_passages(text: str) -> list[str]:
     """Return the passages of a text that are in quotation marks."""
     return ["".join(groups) for groups in _PASSAGE.findall(text)]
 

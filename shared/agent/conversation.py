@@ -14,16 +14,16 @@ from handoff_queue.shared.agent.request_messages import (
     SERVER_CALLS,
     THINKING,
     add_blocks,
-    cleared_result_block,
+    build_cleared_result_block,
+    build_sendable_blocks,
+    build_tool_result_block,
+    build_user_message_block,
     open_server_calls,
-    sendable_blocks,
     sort_results_first,
-    tool_result_block,
-    user_message_block,
     without_unfinished_calls,
 )
-from handoff_queue.shared.agent.summary_messages import provider_block_in, summary_block
-from handoff_queue.shared.agent.tool_call_ids import CALLS, ids_in
+from handoff_queue.shared.agent.summary_messages import build_summary_block, find_provider_block
+from handoff_queue.shared.agent.tool_call_ids import CALLS, list_ids
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -85,7 +85,7 @@ class Conversation:
     opening: MessageParam
     checkpoints: tuple[Checkpoint, ...] = ()
 
-    def plus(self, *checkpoints: Checkpoint) -> Conversation:
+    def add(self, *checkpoints: Checkpoint) -> Conversation:
         return Conversation(self.opening, (*self.checkpoints, *checkpoints))
 
     @property
@@ -182,7 +182,7 @@ class Conversation:
         latest: dict[str, ToolObserved] = {}
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
-                for call in calls_of(checkpoint):
+                for call in find_calls(checkpoint):
                     names[call["id"]] = str(call.get("name"))
             elif isinstance(checkpoint, ToolObserved) and checkpoint.no_result is None:
                 name = names.get(checkpoint.tool_use_id, UNKNOWN_TOOL)
@@ -204,7 +204,7 @@ class Conversation:
             if isinstance(checkpoint, ToolObserved):
                 answered_ids.add(checkpoint.tool_use_id)
         unanswered: list[Block] = []
-        for call in calls_of(reply):
+        for call in find_calls(reply):
             if call["id"] not in answered_ids:
                 unanswered.append(call)
         return unanswered
@@ -232,7 +232,7 @@ class Conversation:
         if not interrupted_ids:
             return False
         for reply in self.replies:
-            for earlier in calls_of(reply):
+            for earlier in find_calls(reply):
                 if earlier["id"] in interrupted_ids and is_same_call(earlier, call):
                     return True
         return False
@@ -246,29 +246,29 @@ class Conversation:
             counts_errors: True if an error counts as a result.
         """
         cleared_ids = self.cleared
-        for observed in self.results_of_equal_calls(call):
+        for observed in self.find_results_of_equal_calls(call):
             is_result = counts_errors or not observed.is_error
             if is_result and observed.tool_use_id not in cleared_ids:
                 return True
         return False
 
-    def errors_of_equal_calls(self, call: Block) -> set[str]:
+    def find_errors_of_equal_calls(self, call: Block) -> set[str]:
         """Return the errors of earlier calls of this tool with these arguments, also cleared
         errors.
         """
-        return {item.text for item in self.results_of_equal_calls(call) if item.is_error}
+        return {item.text for item in self.find_results_of_equal_calls(call) if item.is_error}
 
-    def results_of_equal_calls(self, call: Block) -> list[ToolObserved]:
+    def find_results_of_equal_calls(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments, oldest first.
         Cleared results and errors are included; texts for calls that did not run are not.
         """
-        return [item for item in self._answers_to_equal_calls(call) if item.no_result is None]
+        return [item for item in self._find_answers_to_equal_calls(call) if item.no_result is None]
 
     def is_text_visible_for_equal_call(self, call: Block, text: str) -> bool:
         """Return whether requests show this text for an earlier call of this tool with these
         arguments. It may be the text for a call that did not run.
         """
-        return self._is_visible(text, self._answers_to_equal_calls(call))
+        return self._is_visible(text, self._find_answers_to_equal_calls(call))
 
     def is_text_visible(self, text: str) -> bool:
         """Return whether requests show this text for an earlier call of any tool."""
@@ -281,7 +281,7 @@ class Conversation:
             answer.text == text and answer.tool_use_id not in cleared_ids for answer in answers
         )
 
-    def _answers_to_equal_calls(self, call: Block) -> list[ToolObserved]:
+    def _find_answers_to_equal_calls(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments, and the texts
         for such calls that did not run.
         """
@@ -289,7 +289,7 @@ class Conversation:
         answers: list[ToolObserved] = []
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
-                for earlier in calls_of(checkpoint):
+                for earlier in find_calls(checkpoint):
                     calls_by_id[earlier["id"]] = earlier
             elif isinstance(checkpoint, ToolObserved):
                 answered_call = calls_by_id.get(checkpoint.tool_use_id)
@@ -395,7 +395,7 @@ class Conversation:
             self.since_reply, AgentPrompted | UserPrompted | ContextCompacted | ModelCallFailed
         ):
             return None
-        if calls_of(reply):
+        if find_calls(reply):
             if self.unanswered:
                 return reply
             return None
@@ -414,7 +414,7 @@ class Conversation:
             return False
         if _is_pause(reply):
             return True
-        return bool(calls_of(reply)) and bool(open_server_calls(reply.content))
+        return bool(find_calls(reply)) and bool(open_server_calls(reply.content))
 
     @property
     def called_names(self) -> list[str]:
@@ -436,7 +436,7 @@ class Conversation:
     @property
     def ids(self) -> set[str]:
         """Ids of all calls so far."""
-        return set(ids_in(self._replied_blocks))
+        return set(list_ids(self._replied_blocks))
 
     @property
     def _replied_blocks(self) -> list[Block]:
@@ -500,7 +500,7 @@ class Conversation:
             if isinstance(checkpoint, AgentPrompted):
                 is_told = is_told or checkpoint.reason is PromptReason.LAST_TURN
             elif isinstance(checkpoint, ModelReplied):
-                total += is_told and bool(calls_of(checkpoint))
+                total += is_told and bool(find_calls(checkpoint))
         return total
 
     def only_repeats_prompts(self, text: str) -> bool:
@@ -523,7 +523,7 @@ class Conversation:
         """Final texts of all replies that may hold work, newest first."""
         drafts: list[str] = []
         for reply in reversed(self.replies):
-            text = text_of(reply.content)
+            text = get_final_text(reply.content)
             if text.strip() and not self.only_repeats_prompts(text):
                 drafts.append(text)
         return drafts
@@ -551,7 +551,7 @@ class Conversation:
         text = f"{observed.text}\n{NO_ROOM_FOR_IMAGE}".strip()
         return observed.model_copy(update={"text": text, "images": tuple(kept_images) or None})
 
-    def source_of(self, call_id: str, handoff: AgentHandoff) -> str | None:
+    def find_source(self, call_id: str, handoff: AgentHandoff) -> str | None:
         """Return the name under which the result of a call is cited:
         `tool:STEP.ATTEMPT/TOOL#NUMBER`. None: no reply has this call.
         """
@@ -572,16 +572,18 @@ class Conversation:
                 return Conversation(self.opening, (*self.checkpoints[:index], *later))
         return self
 
-    def _signed_summary(self, model: str) -> Block | None:
+    def _find_signed_summary(self, model: str) -> Block | None:
         """Return the block with the last summary, if the provider wrote it with this model."""
         if self.compaction is None or not self.compaction.by_provider:
             return None
         reply = Conversation(self.opening, self.checkpoints[: self._begin]).last_reply
         if reply is None or reply.is_from_another(model):
             return None
-        return provider_block_in(reply.content)
+        return find_provider_block(reply.content)
 
-    def messages_for(self, model: str, *, adopts_block: bool = False) -> tuple[MessageParam, ...]:
+    def build_messages_for(
+        self, model: str, *, adopts_block: bool = False
+    ) -> tuple[MessageParam, ...]:
         """Return the messages for a request to this model. They leave out the thinking of other
         models, because its signature belongs to the model that wrote it.
 
@@ -595,8 +597,8 @@ class Conversation:
                 checkpoints.append(_without_thinking(checkpoint))
             else:
                 checkpoints.append(checkpoint)
-        signed_block = self._signed_summary(model) if adopts_block else None
-        return Conversation(self.opening, tuple(checkpoints))._messages(signed_block)
+        signed_block = self._find_signed_summary(model) if adopts_block else None
+        return Conversation(self.opening, tuple(checkpoints))._build_messages(signed_block)
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
@@ -606,9 +608,9 @@ class Conversation:
         A paused turn keeps its unfinished calls, so that the provider continues it. An answer that
         was too long is left out: the model would repeat it, and each turn would pay for it.
         """
-        return self._messages(None)
+        return self._build_messages(None)
 
-    def _messages(self, signed_block: Block | None) -> tuple[MessageParam, ...]:
+    def _build_messages(self, signed_block: Block | None) -> tuple[MessageParam, ...]:
         """Return the messages.
 
         Args:
@@ -617,21 +619,21 @@ class Conversation:
         too_long = self._too_long_answers
         cleared_ids, names = self.cleared, self.call_names
         begin = self._begin
-        first = self._first_blocks(begin, signed_block)
+        first = self._build_first_blocks(begin, signed_block)
         messages: list[MessageParam] = [{"role": "user", "content": first}]
         for index, checkpoint in enumerate(self.checkpoints[begin:], begin):
             match checkpoint:
                 case ModelReplied() if index not in too_long:
-                    add_blocks(messages, "assistant", sendable_blocks(checkpoint.content))
+                    add_blocks(messages, "assistant", build_sendable_blocks(checkpoint.content))
                 case ToolObserved() if checkpoint.tool_use_id in cleared_ids:
                     name = names.get(checkpoint.tool_use_id, "")
-                    add_blocks(messages, "user", [cleared_result_block(checkpoint, name)])
+                    add_blocks(messages, "user", [build_cleared_result_block(checkpoint, name)])
                 case ToolObserved():
-                    add_blocks(messages, "user", [tool_result_block(checkpoint)])
+                    add_blocks(messages, "user", [build_tool_result_block(checkpoint)])
                 case AgentPrompted():
                     add_blocks(messages, "user", [{"type": "text", "text": checkpoint.text}])
                 case UserPrompted():
-                    add_blocks(messages, "user", [user_message_block(checkpoint)])
+                    add_blocks(messages, "user", [build_user_message_block(checkpoint)])
                 case ModelReplied() | ToolCallStarted() | ModelCallFailed():
                     pass
                 case ContextCleared() | ContextCompacted():
@@ -642,7 +644,7 @@ class Conversation:
             sort_results_first(without_unfinished_calls(messages, is_paused=self.is_paused))
         )
 
-    def _first_blocks(self, begin: int, signed_block: Block | None) -> list[Block]:
+    def _build_first_blocks(self, begin: int, signed_block: Block | None) -> list[Block]:
         """Return the blocks of the opening message. After a compaction, the summary and all
         earlier messages of users follow them. A block of the provider comes first: the provider
         ignores everything before it.
@@ -655,11 +657,11 @@ class Conversation:
         if signed_block is not None:
             blocks.insert(0, signed_block)
         if self.compaction is not None:
-            summary = summary_block(self.compaction, has_summary=signed_block is not None)
+            summary = build_summary_block(self.compaction, has_summary=signed_block is not None)
             blocks += [summary] if summary else []
         for checkpoint in self.checkpoints[:begin]:
             if isinstance(checkpoint, UserPrompted):
-                blocks.append(user_message_block(checkpoint))
+                blocks.append(build_user_message_block(checkpoint))
         return blocks
 
 
@@ -715,7 +717,7 @@ def is_same_call(first: Block, second: Block) -> bool:
     return has_same_name and first.get("input") == second.get("input")
 
 
-def calls_of(reply: ModelReplied) -> list[Block]:
+def find_calls(reply: ModelReplied) -> list[Block]:
     """Return the calls of our tools in a reply."""
     calls: list[Block] = []
     for block in reply.content:
@@ -744,7 +746,7 @@ def _without_quotes(text: str) -> str:
     return _QUOTED.sub('""', " ".join(text.split()))
 
 
-def text_of(content: Iterable[Block]) -> str:
+def get_final_text(content: Iterable[Block]) -> str:
     """Return the final text: all text after the last block of another type, such as a
     server-side search. If that text is blank, return all text.
     """

@@ -17,14 +17,14 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
     An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
     not an empty form. An output that is a text or a number is not one either.
     """
-    return isinstance(output, dict | list) and has_no_content(output, words_of_schema(schema))
+    return isinstance(output, dict | list) and has_no_content(output, collect_schema_words(schema))
 
 
 def has_no_content(output: JsonValue, words: Set[str]) -> bool:
     """Return whether an output says nothing, as `is_empty_form`.
 
     Args:
-        words: `words_of_schema`.
+        words: `collect_schema_words`.
     """
     has_text = False
     for leaf in _leaves(output):
@@ -51,7 +51,7 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
                 yield leaf
 
 
-def words_of_schema(schema: Mapping[str, Any]) -> frozenset[str]:
+def collect_schema_words(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of types and properties, the titles and the descriptions in a schema,
     and "...". The values of `const` and `enum` are left out: they may be answers.
     """
@@ -69,10 +69,10 @@ def words_of_schema(schema: Mapping[str, Any]) -> frozenset[str]:
             if isinstance(part.get("enum"), list):
                 choices += part["enum"]
             left += part.values()
-    return frozenset(_texts_among(words) - _texts_among(choices))
+    return frozenset(_select_texts(words) - _select_texts(choices))
 
 
-def _texts_among(values: Iterable[object]) -> set[str]:
+def _select_texts(values: Iterable[object]) -> set[str]:
     """Return the texts among these values, in lower case and with single spaces."""
     texts: set[str] = set()
     for value in values:

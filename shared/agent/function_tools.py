@@ -27,10 +27,10 @@ from handoff_queue.shared.agent.tool import (
     ToolOutput,
     check_parameter_names,
 )
-from handoff_queue.shared.agent.tool_return_values import output_of
+from handoff_queue.shared.agent.tool_return_values import convert_output
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CONTEXT: ContextVar[CallContext] = ContextVar("call")
@@ -69,15 +69,15 @@ class FunctionTool:
         try:
             value = self.function(**arguments)
         except ValidationError as error:
-            raise ToolFailed(f"{self.name}: {problems_of(error)}") from error
+            raise ToolFailed(f"{self.name}: {describe_problems(error)}") from error
         except Exception as error:
             if _is_tool_error(error):
                 raise ToolFailed(str(error)) from error
             raise
-        return output_of(self.name, value)
+        return convert_output(self.name, value)
 
 
-def function_tool(
+def build_function_tool(
     function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
 ) -> FunctionTool:
     """Return the function as a tool.
@@ -101,13 +101,13 @@ def function_tool(
             f"tool {name[:80] or repr(function)[:80]}: give it a plain function name of at most 64"
             " letters of English, digits and _"
         )
-    signature = _Signature.of(function, name)
+    signature = _Signature.read(function, name)
     doc = docstring_parser.parse(f"\n{signature.doc}")
     description = "\n\n".join(filter(None, (doc.short_description, doc.long_description)))
     try:
-        validated_function = validate_call(signature.plain_function(function, name))
+        validated_function = validate_call(signature.build_plain_function(function, name))
         adapter: TypeAdapter[Any] = TypeAdapter(cast(Any, validated_function))
-        schema = adapter.json_schema(schema_generator=_generator(doc))
+        schema = adapter.json_schema(schema_generator=_create_generator(doc))
     # Pydantic may raise any error for a user's annotations.
     except Exception as error:
         raise InvalidTool(
@@ -138,7 +138,7 @@ def _is_tool_error(error: Exception) -> bool:
     return kind.__name__ == "ToolError" and kind.__module__.startswith("anthropic.")
 
 
-def _generator(doc: docstring_parser.Docstring) -> type[GenerateJsonSchema]:
+def _create_generator(doc: docstring_parser.Docstring) -> type[GenerateJsonSchema]:
     """Return a generator of schemas that adds the descriptions of the parameters in a
     docstring.
     """
@@ -170,7 +170,7 @@ class _Signature:
     """Name of the parameter that gets the `CallContext`, or None."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any], name: str) -> _Signature:
+    def read(cls, function: Callable[..., Any], name: str) -> _Signature:
         """Read a function's parameters.
 
         Raises:
@@ -200,7 +200,7 @@ class _Signature:
                 model_parameters.append(parameter.replace(annotation=hints[parameter.name]))
         return cls(doc, tuple(model_parameters), context)
 
-    def plain_function(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def build_plain_function(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return a function that has only the parameters that the model fills in."""
         signature = inspect.Signature(list(self.model_parameters))
 

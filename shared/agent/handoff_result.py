@@ -24,11 +24,11 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
+    build_result,
     only_announces_completion,
-    result_of,
 )
 from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY, MEMORY_FULL
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.origins import Origin
 
 MAX_REASON_CHARS = 240
@@ -56,9 +56,9 @@ class ResultBuilder:
                 announces completion ("I completed the task").
         """
         try:
-            return self._result(answer, conversation, StopReason.FINISHED)
+            return self._build_result(answer, conversation, StopReason.FINISHED)
         except ValidationError as error:
-            raise InvalidAnswer(problems_of(error)) from error
+            raise InvalidAnswer(describe_problems(error)) from error
 
     def build_stopped_result(
         self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
@@ -72,7 +72,7 @@ class ResultBuilder:
         Args:
             draft: text of a call that was cut, which is newer than the conversation.
         """
-        drafts = _drafts(conversation, draft)
+        drafts = _collect_drafts(conversation, draft)
         salvaged_result = self._salvage_draft(drafts, conversation, reason, error)
         if salvaged_result is not None:
             return salvaged_result
@@ -80,14 +80,14 @@ class ResultBuilder:
             if text.strip() and not text.lstrip().startswith(("{", "```")):
                 prose = text[:MAX_SALVAGED_CHARS]
                 answer = AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0, error=error)
-                return self._result(answer, conversation, reason)
+                return self._build_result(answer, conversation, reason)
         return self.build_failed_result(conversation, reason, error)
 
     def build_failed_result(
         self, conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult:
         """Return a failed result without any work."""
-        return self._result(
+        return self._build_result(
             AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error),
             conversation,
             reason,
@@ -99,7 +99,7 @@ class ResultBuilder:
         """Return a `partial` result if the answer format can salvage some work, else a
         `failed` one.
         """
-        drafts = _drafts(conversation, draft)
+        drafts = _collect_drafts(conversation, draft)
         salvaged_result = self._salvage_draft(drafts, conversation, reason, error)
         if salvaged_result is not None:
             return salvaged_result
@@ -119,23 +119,23 @@ class ResultBuilder:
                 continue
             if not only_announces_completion(answer.output):
                 partial = replace(answer, status=ResultStatus.PARTIAL, error=error)
-                return self._result(partial, conversation, reason)
+                return self._build_result(partial, conversation, reason)
         return None
 
-    def _result(
+    def _build_result(
         self, answer: AcceptedAnswer, conversation: Conversation, reason: StopReason
     ) -> HandoffResult:
         values: dict[str, Any] = {
             "needs": _needs(answer, conversation),
-            "notes": (*answer.notes, *_notes_on_memory(conversation)),
-            "error": _error(answer, conversation),
+            "notes": (*answer.notes, *_build_memory_notes(conversation)),
+            "error": _describe_error(answer, conversation),
             "acted": conversation.has_acted or None,
             "origins": self.origins_of(conversation),
         }
         replies = conversation.replies_by_model
         if len(replies) > 1:
             values["replies_by_model"] = replies
-        return result_of(
+        return build_result(
             self.handoff,
             status=answer.status,
             output=answer.output,
@@ -149,7 +149,7 @@ class ResultBuilder:
         )
 
 
-def why_declined(conversation: Conversation, words: str) -> str:
+def explain_decline(conversation: Conversation, words: str) -> str:
     """Return which models declined to answer, what to do, and the words of the last one."""
     names = " and ".join(conversation.declined_by)
     why = (
@@ -161,7 +161,7 @@ def why_declined(conversation: Conversation, words: str) -> str:
     return why
 
 
-def _notes_on_memory(conversation: Conversation) -> tuple[str, ...]:
+def _build_memory_notes(conversation: Conversation) -> tuple[str, ...]:
     """Return the note for people that the memory was full; empty if the tool `memory` did not say
     so.
     """
@@ -179,7 +179,7 @@ def _notes_on_memory(conversation: Conversation) -> tuple[str, ...]:
     return ()
 
 
-def _drafts(conversation: Conversation, draft: str) -> list[str]:
+def _collect_drafts(conversation: Conversation, draft: str) -> list[str]:
     """Return the texts that may hold work, newest first: the draft, unless blank, and the
     conversation's drafts.
     """
@@ -194,10 +194,10 @@ def _needs(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
     """
     if not answer.needs or answer.status is not ResultStatus.NEEDS_INPUT:
         return answer.needs
-    return answer.needs + _tool_error_part(conversation, answer.needs)
+    return answer.needs + _describe_tool_error(conversation, answer.needs)
 
 
-def _error(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
+def _describe_error(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
     """Return the error of an answer in one line. The error of a failure also has the last error
     of a tool, which a model may leave out.
     """
@@ -205,13 +205,13 @@ def _error(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
         return None
     error = " ".join(answer.error.split())
     if answer.status is ResultStatus.FAILED:
-        part = _tool_error_part(conversation, error)
+        part = _describe_tool_error(conversation, error)
         if part:
             error = error[:MAX_REASON_CHARS] + part
     return error[:MAX_ERROR_CHARS]
 
 
-def _tool_error_part(conversation: Conversation, reason: str) -> str:
+def _describe_tool_error(conversation: Conversation, reason: str) -> str:
     """Return the last error of a tool as a second part of a reason. It is empty if no tool has
     failed, or if the reason has this error.
     """

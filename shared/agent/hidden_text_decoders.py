@@ -106,7 +106,7 @@ def _escapes(text: str) -> Iterator[str]:
     markup, and with the letters of Punycode.
     """
     yield decode_percent_encodings(text)
-    yield _ESCAPE.sub(_character, text)
+    yield _ESCAPE.sub(_decode_character, text)
     if "&" in text:
         yield html.unescape(text)
     if "<" in text:
@@ -121,23 +121,23 @@ def _escapes(text: str) -> Iterator[str]:
             continue
 
 
-def _character(match: re.Match[str]) -> str:
+def _decode_character(match: re.Match[str]) -> str:
     if match[3]:
         return chr(int(match[3], 8))
     return chr(int(match[1] or match[2], 16))
 
 
 def _decode_utf16(code: str) -> str:
-    return _bytes_of_base64(code).decode("utf-16-be", "ignore")
+    return _decode_base64_bytes(code).decode("utf-16-be", "ignore")
 
 
-def _bytes_of_base64(code: str) -> bytes:
+def _decode_base64_bytes(code: str) -> bytes:
     """Return the bytes of base64 without padding. A last character without a byte is left out."""
     code = code[: len(code) - (len(code) % 4 == 1)].translate(_STANDARD_64)
     return a2b_base64(code + "=" * (-len(code) % 4))
 
 
-def _hexadecimal(text: str) -> Iterator[str]:
+def _decode_hexadecimal(text: str) -> Iterator[str]:
     """Yield the texts of hexadecimal digits, also with separators."""
     codes = _HEX.findall(text)
     squeezed_text = _NO_HEX.sub("", text)
@@ -145,10 +145,10 @@ def _hexadecimal(text: str) -> Iterator[str]:
         codes.append(squeezed_text)
     for code in codes:
         for digits in (code[len(code) % 2 :], code[::-1][len(code) % 2 :]):
-            yield from _text_in(bytes.fromhex(digits))
+            yield from _decode_text(bytes.fromhex(digits))
 
 
-def _base64(text: str) -> Iterator[str]:
+def _decode_base64(text: str) -> Iterator[str]:
     """Yield the texts of base64 in both alphabets, from each of the four places at which a
     group of four characters can begin.
     """
@@ -158,22 +158,22 @@ def _base64(text: str) -> Iterator[str]:
         codes.append(squeezed_text)
     for code in codes:
         for start in range(4):
-            yield from _text_in(_bytes_of_base64(code[start:]))
+            yield from _decode_text(_decode_base64_bytes(code[start:]))
 
 
-def _base32(text: str) -> Iterator[str]:
+def _decode_base32(text: str) -> Iterator[str]:
     """Yield the texts of base32 in the alphabets of RFC 4648, of Crockford and of z-base-32."""
     for match in _BASE32.findall(text.replace("=", "")):
         code = match[: len(match) - (len(match) % 8 in (1, 3, 6))].upper()
         padding = "=" * (-len(code) % 8)
         for digits in _BASES_32:
             try:
-                yield from _text_in(base64.b32decode(code.translate(digits) + padding))
+                yield from _decode_text(base64.b32decode(code.translate(digits) + padding))
             except NotBase32:
                 continue
 
 
-def _base85(text: str) -> Iterator[str]:
+def _decode_base85(text: str) -> Iterator[str]:
     """Yield the texts of base85, ASCII85 and Z85."""
     code = "".join(text.split())
     if len(code) < _MIN_CODE_CHARS:
@@ -184,12 +184,12 @@ def _base85(text: str) -> Iterator[str]:
         (base64.b85decode, code.translate(_FROM_Z85)),
     ):
         try:
-            yield from _text_in(decode(spelled_text))
+            yield from _decode_text(decode(spelled_text))
         except ValueError:
             continue
 
 
-def _base45(text: str) -> Iterator[str]:
+def _decode_base45(text: str) -> Iterator[str]:
     """Yield the text of base45 (RFC 9285): three characters are two bytes."""
     if len(text) < _MIN_CODE_CHARS or not set(text) <= set(_BASE45):
         return
@@ -203,7 +203,7 @@ def _base45(text: str) -> Iterator[str]:
         if value >= 256**size:
             return
         data += value.to_bytes(size, "big")
-    yield from _text_in(bytes(data))
+    yield from _decode_text(bytes(data))
 
 
 def _decode_long_numbers(text: str) -> Iterator[str]:
@@ -211,14 +211,14 @@ def _decode_long_numbers(text: str) -> Iterator[str]:
     for token in _TOKEN.findall(text):
         if len(token) > _MAX_DIGITS:
             continue
-        yield from _text_in(_bytes_of(int(token, 36)))
+        yield from _decode_text(_to_bytes(int(token, 36)))
         for digits in _BASES:
-            value = _value(token, digits)
+            value = _parse_digits(token, digits)
             if value is not None:
-                yield from _text_in(_bytes_of(value))
+                yield from _decode_text(_to_bytes(value))
 
 
-def _value(token: str, digits: str) -> int | None:
+def _parse_digits(token: str, digits: str) -> int | None:
     """Return the number of a token in a base; None: it has a character that is not a digit.
 
     Args:
@@ -233,28 +233,28 @@ def _value(token: str, digits: str) -> int | None:
     return value
 
 
-def _bytes_of(number: int) -> bytes:
+def _to_bytes(number: int) -> bytes:
     return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _codes_of_characters(text: str) -> Iterator[str]:
+def _decode_character_codes(text: str) -> Iterator[str]:
     """Yield the texts of numbers that are codes of characters, or places in the alphabet."""
     numbers = _NUMBER.findall(text)
     for run in _DIGITS.findall(text):
-        yield from _characters(_groups_of(run, 3))
+        yield from _decode_numbers(_split_into_groups(run, 3))
         if set(run) <= {"0", "1"}:
             for size in (5, 7, 8):
-                yield from _characters(_groups_of(run, size))
+                yield from _decode_numbers(_split_into_groups(run, size))
     if len(numbers) >= 4:
-        yield from _characters(numbers)
+        yield from _decode_numbers(numbers)
 
 
-def _groups_of(run: str, size: int) -> list[str]:
+def _split_into_groups(run: str, size: int) -> list[str]:
     """Return the characters of a run in groups. The last group may be shorter."""
     return [run[start : start + size] for start in range(0, len(run), size)]
 
 
-def _characters(numbers: Sequence[str]) -> Iterator[str]:
+def _decode_numbers(numbers: Sequence[str]) -> Iterator[str]:
     """Yield the texts of numbers in base 2, 8 and 10."""
     for base in (2, 8, 10):
         try:
@@ -278,12 +278,12 @@ def _decode_morse_and_number_names(text: str) -> Iterator[str]:
             letters.append(_MORSE_LETTERS.get(signs, " "))
         yield "".join(letters)
     for words in _NUMBER_WORDS.findall(text.casefold()):
-        yield str(_number_of(_NUMBER_WORD.findall(words)))
+        yield str(_parse_number_words(_NUMBER_WORD.findall(words)))
     if _DIGIT_NAME.search(text):
         yield _DIGIT_NAME.sub(lambda match: _DIGIT_NAMES[match[0].casefold()], text)
 
 
-def _number_of(words: Sequence[str]) -> int:
+def _parse_number_words(words: Sequence[str]) -> int:
     """Return the number that English words name, such as "forty eight thousand and one"."""
     total = part = 0
     for word in words:
@@ -297,7 +297,7 @@ def _number_of(words: Sequence[str]) -> int:
     return total + part
 
 
-def _text_in(data: bytes) -> Iterator[str]:
+def _decode_text(data: bytes) -> Iterator[str]:
     """Yield the text of bytes, if most bytes are printable. Compressed bytes are unpacked."""
     if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
         with suppress(zlib.error):
@@ -312,7 +312,7 @@ def _text_in(data: bytes) -> Iterator[str]:
         yield text
 
 
-def turns_of(text: str) -> tuple[str, ...]:
+def list_turned_texts(text: str) -> tuple[str, ...]:
     """Return the text from right to left, in rot13, in rot47, and with its case swapped."""
     return text[::-1], codecs.encode(text, "rot13"), text.translate(_ROT47), text.swapcase()
 
@@ -321,13 +321,13 @@ _ROT47 = {33 + place: 33 + (place + 47) % 94 for place in range(94)}
 Decoder = Callable[[str], Iterator[str]]
 DECODERS: tuple[Decoder, ...] = (
     _escapes,
-    _hexadecimal,
-    _base64,
-    _base32,
-    _base85,
-    _base45,
+    _decode_hexadecimal,
+    _decode_base64,
+    _decode_base32,
+    _decode_base85,
+    _decode_base45,
     _decode_long_numbers,
-    _codes_of_characters,
+    _decode_character_codes,
     _decode_morse_and_number_names,
 )
 """Decoders whose texts can hold a code again."""

@@ -102,34 +102,34 @@ _MAX_REPAIRED_STARTS = 20
 """Opening braces at which a repair is tried, for the same reason."""
 
 
-def json_object_in(text: str) -> dict[str, Any] | None:
+def find_json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object of a final text: the whole text, the content of a code fence, or
     the largest object within prose. None: there is no whole object.
 
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
     """
-    json_object = whole_object_in(text)
+    json_object = parse_whole_object(text)
     if json_object is not None:
         return json_object
     for match in _FENCE.finditer(text):
         part = match.group(1)
         start = len(part) - len(part.lstrip())
-        inside = _object_at(part, start)
+        inside = _parse_object_at(part, start)
         if inside is None:
             continue
         value, end = inside
         if not part[end:].strip():
             return _without_lone_surrogates(value, text)
-    return _largest_object(text)
+    return _find_largest_object(text)
 
 
-def whole_object_in(text: str) -> dict[str, Any] | None:
+def parse_whole_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that is the whole text, also in a code fence, or None."""
-    start = _beginning(text)
+    start = _find_beginning(text)
     if not text.startswith("{", start):
         return None
-    object_and_end = _object_at(text, start)
+    object_and_end = _parse_object_at(text, start)
     if object_and_end is None:
         return None
     value, end = object_and_end
@@ -138,11 +138,11 @@ def whole_object_in(text: str) -> dict[str, Any] | None:
     return _without_lone_surrogates(value, text)
 
 
-def first_object_in(text: str) -> dict[str, Any] | None:
+def parse_first_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object with which a text begins, also in a code fence. None: there is no
     whole object. Nothing is repaired.
     """
-    first = _object_at(text, _beginning(text), may_repair=False)
+    first = _parse_object_at(text, _find_beginning(text), may_repair=False)
     return first and first[0]
 
 
@@ -180,12 +180,12 @@ def describe_text(text: str) -> str:
     """Describe a final text that is not a JSON object, for the error message. The description
     quotes no text of the model, and at most 20 characters of a number.
     """
-    for value in _values(text):
+    for value in _iterate_values(text):
         if isinstance(value, list):
             return "a JSON list"
         if value is not None:
             return "a JSON value that is not an object"
-    begins = _beginning(text)
+    begins = _find_beginning(text)
     if text[begins : begins + 1] not in ("{", "["):
         return f"plain text ({len(text.strip()):,} characters)"
     try:
@@ -197,7 +197,7 @@ def describe_text(text: str) -> str:
     return "JSON that is broken or cut off"
 
 
-def partial_object_in(text: str) -> dict[str, Any] | None:
+def parse_partial_object(text: str) -> dict[str, Any] | None:
     """Return the readable part of a JSON object that was cut off, or None if there is no such
     part. The object begins at the first brace of the text.
     """
@@ -217,11 +217,11 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     return None
 
 
-def draft_in(text: str) -> str:
+def find_draft(text: str) -> str:
     """Return the text of `output` in an unfinished answer envelope, or "" if there is none yet."""
     value = None
     if text.lstrip().startswith(("{", "```")):
-        value = (partial_object_in(text) or {}).get("output")
+        value = (parse_partial_object(text) or {}).get("output")
     if isinstance(value, str):
         return value
     return ""
@@ -239,7 +239,7 @@ def _without_lone_surrogates(value: _Value, text: str) -> _Value:
     return cast(_Value, replace_all_lone_surrogates(value))
 
 
-def _values(text: str) -> Iterator[Any]:
+def _iterate_values(text: str) -> Iterator[Any]:
     """Yield the JSON value of the whole text, and then of each code fence. Yield None for
     invalid JSON.
     """
@@ -255,7 +255,7 @@ def _parse_or_none(text: str) -> Any:
         return None
 
 
-def _beginning(text: str) -> int:
+def _find_beginning(text: str) -> int:
     """Return the index after leading white space and the opening of a code fence."""
     match = _LEAD.match(text)
     if match:
@@ -263,7 +263,7 @@ def _beginning(text: str) -> int:
     return 0
 
 
-def _object_at(
+def _parse_object_at(
     text: str, start: int, *, may_repair: bool = True
 ) -> tuple[dict[str, Any], int] | None:
     """Return the object that begins at `start`, and the index after it. None: there is no
@@ -295,18 +295,18 @@ def _repair_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | Non
     return None
 
 
-def _largest_object(text: str) -> dict[str, Any] | None:
+def _find_largest_object(text: str) -> dict[str, Any] | None:
     """Return the largest whole object in the text. Return None if the text begins with an
     object that was cut off.
     """
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
-    begins = _beginning(text)
+    begins = _find_beginning(text)
     repairs = _MAX_REPAIRED_STARTS
     for _ in range(_MAX_STARTS):
         if position < 0:
             break
-        candidate = _object_at(text, position, may_repair=repairs > 0)
+        candidate = _parse_object_at(text, position, may_repair=repairs > 0)
         if candidate is None:
             if position == begins:
                 return None

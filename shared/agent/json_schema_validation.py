@@ -160,12 +160,12 @@ def _matches(pattern: str, text: str) -> bool:
     return matches(pattern, text)
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> _Errors:
+def _check_pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> _Errors:
     if validator.is_type(instance, "string") and not _matches(pattern, instance):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(
+def _check_pattern_properties(
     validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any
 ) -> _Errors:
     if not validator.is_type(instance, "object"):
@@ -176,7 +176,7 @@ def _pattern_properties(
                 yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
 
-def _additional_properties(
+def _check_additional_properties(
     validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]
 ) -> _Errors:
     """Run jsonschema's own check. Properties that match a pattern count as known properties."""
@@ -192,7 +192,7 @@ def _matches_any(patterns: Iterable[str], text: str) -> bool:
     return any(_matches(pattern, text) for pattern in patterns)
 
 
-def _unique_items(validator: Any, is_wanted: bool, instance: Any, _schema: Any) -> _Errors:
+def _check_unique_items(validator: Any, is_wanted: bool, instance: Any, _schema: Any) -> _Errors:
     """Compare the items by their JSON text. jsonschema would compare every pair of items."""
     if not is_wanted or not validator.is_type(instance, "array"):
         return
@@ -217,7 +217,7 @@ def _with_integers(value: Any) -> Any:
     return value
 
 
-def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> _Errors:
+def _check_multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> _Errors:
     try:
         yield from _base["multipleOf"](validator, divisor, instance, schema)
     except OverflowError:  # an integer that no float can hold
@@ -234,11 +234,11 @@ def _make_refusing_check(name: str) -> _Keyword:
 
 _KEYWORDS: dict[str, _Keyword] = {
     **_base,
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-    "multipleOf": _multiple_of,
+    "pattern": _check_pattern,
+    "patternProperties": _check_pattern_properties,
+    "additionalProperties": _check_additional_properties,
+    "uniqueItems": _check_unique_items,
+    "multipleOf": _check_multiple_of,
     **{name: _make_refusing_check(name) for name in UNSUPPORTED},
 }
 
@@ -326,7 +326,7 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         _check_keywords(part)
         resource = DRAFT202012.create_resource(part)
         resolver = resolver.in_subresource(resource)
-        at_the_same_place = _schemas_of_same_value(part)
+        at_the_same_place = _list_schemas_of_same_value(part)
         targets: list[tuple[Any, Any]] = []
         for name in _REFERENCES:
             if name in part:
@@ -378,7 +378,7 @@ def _resolve_reference(resolver: Any, reference: str) -> Any:
     return target
 
 
-def _schemas_of_same_value(part: Mapping[str, Any]) -> list[Any]:
+def _list_schemas_of_same_value(part: Mapping[str, Any]) -> list[Any]:
     """Return the schemas in this part that apply to the same value as the part."""
     schemas: list[Any] = []
     for name in _AT_THE_SAME_PLACE:
@@ -390,7 +390,7 @@ def _schemas_of_same_value(part: Mapping[str, Any]) -> list[Any]:
     return schemas
 
 
-def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
+def find_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the place and the problem of a value in one line, or None if the value matches.
 
     A value that needs more than `MAX_STEPS` or `MAX_CPU_S` does not
@@ -401,7 +401,7 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     """
     try:
         with limit_validation():
-            error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
+            error = jsonschema.exceptions.best_match(_get_validator(schema).iter_errors(value))
     except ValidationTooCostly:
         return "$: too costly to check against its schema; give fewer or less nested values"
     except RecursionError:
@@ -424,12 +424,12 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     return f"{shorten_message(error.json_path)}: {' '.join(error.message.split())}"
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
-    return _validator_for(json.dumps(schema))
+def _get_validator(schema: Mapping[str, Any]) -> Any:
+    return _create_validator(json.dumps(schema))
 
 
 @lru_cache(maxsize=64)
-def _validator_for(text: str) -> Any:
+def _create_validator(text: str) -> Any:
     schema = json.loads(text)
     check_schema_patterns(schema)
     return BoundedValidator(_without_dialect(schema), registry=_NOWHERE)

@@ -41,11 +41,11 @@ class LenientAnswer(BaseModel):
             if field is None:
                 normalized_values[name] = value
             elif value is not None or field.is_required():
-                normalized_values[name] = _word_of(value, field.annotation)
+                normalized_values[name] = _find_word(value, field.annotation)
         return normalized_values
 
 
-def _word_of(value: Any, kind: Any) -> Any:
+def _find_word(value: Any, kind: Any) -> Any:
     """Return the word of the enumeration `kind` that equals the value after
     `normalize_status`. If there is none, or `kind` is not an enumeration, return the value.
     """

@@ -17,18 +17,23 @@ from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     Defect,
     InvalidAnswer,
+    get_shortening_advice,
+    get_tool_call_format,
     looks_cut,
-    shortening_advice,
-    tool_call_format,
 )
 from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.call_reservation import FirstCall
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
-from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction, summary_text_of
-from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
-from handoff_queue.shared.agent.handoff_result import ResultBuilder, why_declined
-from handoff_queue.shared.agent.loop_prompts import EMPTY, LAST_TURN, UNUSABLE, too_long_prompt
+from handoff_queue.shared.agent.compaction import MAX_REQUESTS, get_summary_text, make_compaction
+from handoff_queue.shared.agent.conversation import Conversation, find_calls, get_final_text
+from handoff_queue.shared.agent.handoff_result import ResultBuilder, explain_decline
+from handoff_queue.shared.agent.loop_prompts import (
+    EMPTY,
+    LAST_TURN,
+    UNUSABLE,
+    build_too_long_prompt,
+)
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words
@@ -38,7 +43,7 @@ from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import observe_no_result
 from handoff_queue.shared.agent.tool_policy import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -71,7 +76,7 @@ limit, and a model that writes too much twice writes too much again.
 MAX_CALLS_AFTER_LAST_TURN = 2
 """Replies with calls of tools after the last turn. A model that calls once more may answer then."""
 REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 class Agent:
@@ -88,14 +93,14 @@ class Agent:
     ) -> None:
         self._limits = handoff.limits
         self._takes_messages = handoff.step_id not in TAKES_NO_MESSAGES
-        self._decides = tool_call_format(dependencies.answer_format)
+        self._decides = get_tool_call_format(dependencies.answer_format)
         """The format of an answer by tool calls; None: the answer is a text."""
-        tools = self._tools_of(spec, opening, dependencies)
+        tools = self._build_tools(spec, opening, dependencies)
         self._has_tools = bool(tools)
         guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
         context = replace(
             dependencies.tool_context,
-            seen_origins=lambda: guard.origins(self._conversation),
+            seen_origins=lambda: guard.collect_origins(self._conversation),
             are_own_words=lambda quote, tool: are_own_words(quote, self._conversation, tool),
         )
         for block in opening.message["content"]:
@@ -104,7 +109,9 @@ class Agent:
         self._transcript = CheckpointedConversation(Conversation(opening.message), dependencies)
         self.can_take_messages = False
         """True if the agent has made its result, and can still change it for a message."""
-        self._result_builder = ResultBuilder(handoff, dependencies.answer_format, guard.origins)
+        self._result_builder = ResultBuilder(
+            handoff, dependencies.answer_format, guard.collect_origins
+        )
         self._tool_calls = ToolCallRunner(handoff, tools, guard, self._transcript)
         builder = CallBuilder(
             handoff.limits, opening.system, tuple(tools.values()), dependencies, guard.is_offered
@@ -112,7 +119,7 @@ class Agent:
         self._model_turns = ModelTurns(handoff.limits, builder, dependencies)
         self._next_turn = self._model_turns.next_turn
 
-    def _tools_of(
+    def _build_tools(
         self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
     ) -> dict[str, Tool]:
         """Return the tools of the agent, by name. The specialist's file, the opening and the answer
@@ -140,9 +147,9 @@ class Agent:
         """Return the requested name of the model."""
         return self._dependencies.model_name
 
-    def first_call(self) -> FirstCall:
+    def estimate_first_call(self) -> FirstCall:
         """Return the first model call, which is reserved together with the claim."""
-        return self._model_turns.first_call(self._conversation)
+        return self._model_turns.estimate_first_call(self._conversation)
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Continue from the checkpoints of earlier claims, and return the result. A second run
@@ -161,8 +168,8 @@ class Agent:
         self._model_turns.use_claim(self._dependencies)
         try:
             if not is_second:
-                self._transcript.add(*checkpoints.earlier_checkpoints())
-            return self._result()
+                self._transcript.add(*checkpoints.load_earlier_checkpoints())
+            return self._run_to_result()
         except (Interrupted, StoreError):
             raise
         except Exception as error:  # noqa: BLE001 - a handoff always has a result; an error's text may hold payload, so the log has its place only
@@ -178,13 +185,13 @@ class Agent:
                 f"an internal error: {type(error).__name__}",
             )
 
-    def _result(self) -> HandoffResult:
+    def _run_to_result(self) -> HandoffResult:
         """Run turns to the end. A limit or an error of the model becomes a result, too."""
         try:
             return self._run_turns()
         except LimitReached as limit:
             return self._result_builder.build_stopped_result(
-                self._conversation, _reason_of(limit), str(limit), self._model_turns.draft
+                self._conversation, _get_stop_reason(limit), str(limit), self._model_turns.draft
             )
         except ModelRefused as error:
             return self._result_builder.build_failed_result(
@@ -219,7 +226,7 @@ class Agent:
         self.can_take_messages = (
             result.stop_reason is StopReason.FINISHED
             and self._takes_messages
-            and not calls_of(reply)
+            and not find_calls(reply)
             and not self._next_turn.is_last(self._conversation)
         )
         if not self.can_take_messages or not self._dependencies.checkpoints.has_messages:
@@ -236,7 +243,7 @@ class Agent:
         """Return whether the reply has calls for the loop to run. The calls of a decision and
         of a refused reply are not run.
         """
-        calls = calls_of(reply)
+        calls = find_calls(reply)
         is_answer = self._decides is not None and self._decides.is_answer(calls)
         return bool(calls) and not is_answer and reply.stop_reason != "refusal"
 
@@ -289,8 +296,8 @@ class Agent:
         """
         has_turns = self._conversation.turns < self._limits.max_turns
         is_first = self._conversation.summary_requests < MAX_REQUESTS
-        if not summary_text_of(reply.content).strip() and has_turns and is_first:
-            self._prompt(PromptReason.SUMMARY, self._next_turn.summary_request())
+        if not get_summary_text(reply.content).strip() and has_turns and is_first:
+            self._send_prompt(PromptReason.SUMMARY, self._next_turn.build_summary_request())
             return
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
@@ -311,7 +318,7 @@ class Agent:
         if cleared and not self._next_turn.is_summarized_first(self._conversation, cleared):
             self._record_cleared(cleared)
         if self._next_turn.needs_summary(self._conversation):
-            text = self._next_turn.summary_request()
+            text = self._next_turn.build_summary_request()
             self._transcript.store(AgentPrompted(reason=PromptReason.SUMMARY, text=text))
 
     def _clear_refused_results(self) -> bool:
@@ -333,10 +340,10 @@ class Agent:
         """Return the result of a final answer. None: the answer is invalid, and the model was
         told to fix it in another turn.
         """
-        text = text_of(reply.content)
+        text = get_final_text(reply.content)
         if reply.stop_reason == "refusal":
             return self._result_builder.build_failed_result(
-                self._conversation, StopReason.REFUSED, why_declined(self._conversation, text)
+                self._conversation, StopReason.REFUSED, explain_decline(self._conversation, text)
             )
         was_cut = reply.stop_reason in CUT_OFF
         may_repair = self._may_repair(was_cut=was_cut)
@@ -349,13 +356,13 @@ class Agent:
             if not may_repair:
                 return self._end_without_answer(str(problem), reply)
             if was_cut:
-                advice = shortening_advice(self._dependencies.answer_format)
-                text = too_long_prompt(reply.usage.output_tokens, advice)
-                self._prompt(PromptReason.LONG_ANSWER, text)
-            elif not text.strip() and not calls_of(reply):
-                self._prompt(PromptReason.EMPTY_ANSWER, EMPTY)
+                advice = get_shortening_advice(self._dependencies.answer_format)
+                text = build_too_long_prompt(reply.usage.output_tokens, advice)
+                self._send_prompt(PromptReason.LONG_ANSWER, text)
+            elif not text.strip() and not find_calls(reply):
+                self._send_prompt(PromptReason.EMPTY_ANSWER, EMPTY)
             else:
-                self._prompt(PromptReason.INVALID_ANSWER, f"{UNUSABLE}{problem.for_model}.")
+                self._send_prompt(PromptReason.INVALID_ANSWER, f"{UNUSABLE}{problem.for_model}.")
             return None
 
     def _may_repair(self, *, was_cut: bool) -> bool:
@@ -378,7 +385,7 @@ class Agent:
         Raises:
             InvalidAnswer: the answer is empty, or the answer format refuses it.
         """
-        calls = calls_of(reply)
+        calls = find_calls(reply)
         if self._decides is not None and calls:
             if was_cut:
                 raise InvalidAnswer("the calls were cut off")
@@ -391,7 +398,7 @@ class Agent:
             raise InvalidAnswer("the answer was cut off")
         return self._dependencies.answer_format.read(text, last_try=last_try)
 
-    def _prompt(self, reason: PromptReason, text: str) -> None:
+    def _send_prompt(self, reason: PromptReason, text: str) -> None:
         """Send a text to the model. Each call without a result first gets
         a line, because the API requires a result.
         """
@@ -420,7 +427,7 @@ class Agent:
         )
 
 
-def _reason_of(limit: LimitReached) -> StopReason:
+def _get_stop_reason(limit: LimitReached) -> StopReason:
     """Return the stop reason of a limit. A limit of the handoff itself has the same name as
     its stop reason.
     """

@@ -8,13 +8,13 @@ LAST_TURN = (
 """It asks for no length, because `TOO_LONG` may come before it."""
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = "Your answer was cut off because it was too long."
-"""Beginning of `too_long_prompt`."""
+"""Beginning of `build_too_long_prompt`."""
 MIN_NAMED_WORDS = 50
 """A smaller number of words is not named, because the server did not report the tokens."""
 EMPTY = f"{UNUSABLE}it is empty."
 
 
-def too_long_prompt(output_tokens: int, advice: str = "") -> str:
+def build_too_long_prompt(output_tokens: int, advice: str = "") -> str:
     """Return the prompt for a shorter answer: about half as long, at 0.6 words for each token.
 
     Args:

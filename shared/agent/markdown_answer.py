@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.claim_markers import sentences_by_claim
+from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim
 from handoff_queue.shared.types.citation_markers import split_claim_ids
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
@@ -148,7 +148,7 @@ def read_noted_answer(text: str) -> NotedAnswer:
     text = text.replace("\r\n", "\n")
     openings = list(_OPENING.finditer(text))
     if not openings:
-        if fields := _status_alone(text):
+        if fields := _parse_status_alone(text):
             return NotedAnswer("", fields)
         return NotedAnswer(_without_fence(text))
     opening = openings[-1]
@@ -156,7 +156,7 @@ def read_noted_answer(text: str) -> NotedAnswer:
     block, behind = text[opening.end() :], ""
     if closings:
         block, behind = text[opening.end() : closings[-1].start()], text[closings[-1].end() :]
-    entries, unreadable = _entries_in(block, is_cut=not closings)
+    entries, unreadable = _parse_entries(block, is_cut=not closings)
     is_block = bool(entries) or not block.strip()
     if behind.strip(_BEHIND_BLOCK) or not is_block or (unreadable and not closings):
         return NotedAnswer(_without_fence(text))
@@ -164,13 +164,13 @@ def read_noted_answer(text: str) -> NotedAnswer:
     return _build_noted_answer(before, entries, unreadable, is_closed=bool(closings))
 
 
-def _status_alone(text: str) -> dict[str, str]:
+def _parse_status_alone(text: str) -> dict[str, str]:
     """Return the fields of an answer that only states a status and its reason, without the tags of
     a block; empty for every other text.
     """
     if not _FIELD.match(text.strip().partition("\n")[0]):
         return {}
-    entries, unreadable = _entries_in(text, is_cut=False)
+    entries, unreadable = _parse_entries(text, is_cut=False)
     if unreadable or not all(entry.is_field for entry in entries):
         return {}
     fields = _build_noted_answer("", entries, (), is_closed=False).fields
@@ -189,9 +189,9 @@ def with_notes(answer: Mapping[str, Any]) -> str:
         value = answer.get(name)
         if value not in (None, "", "ok"):
             lines.append(f"{name}: {value}")
-    sentences, last = sentences_by_claim(output), ""
+    sentences, last = find_sentences_by_claim(output), ""
     for claim in answer.get("claims", ()):
-        lines += _notes_of(claim, sentences.get(claim["id"], ""), last)
+        lines += _format_notes(claim, sentences.get(claim["id"], ""), last)
         for source in claim.get("sources", ()):
             last = source["source"]
     copied_answer = read_noted_answer(output)
@@ -201,7 +201,7 @@ def with_notes(answer: Mapping[str, Any]) -> str:
     return f"{output}\n\n{block}".lstrip()
 
 
-def _notes_of(claim: Mapping[str, Any], sentence: str, last: str) -> Iterator[str]:
+def _format_notes(claim: Mapping[str, Any], sentence: str, last: str) -> Iterator[str]:
     """Yield the notes of a claim. They have its text unless the marked sentence is the text.
 
     Args:
@@ -239,7 +239,7 @@ def without_notes(text: str) -> str:
     return text
 
 
-def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
+def _parse_entries(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
     """Return the entries of a block, and the lines that belong to none.
 
     Args:
@@ -373,20 +373,20 @@ def _with_marks(text: str, numbers: set[str]) -> str:
         numbers: numbers of the notes.
     """
 
-    def mark(match: re.Match[str]) -> str:
+    def replace_mark(match: re.Match[str]) -> str:
         if match[1] in numbers:
             return f"[c{match[1]}]"
         return match[0]
 
-    def marks(match: re.Match[str]) -> str:
-        return _BARE_MARK.sub(mark, match[0])
+    def replace_marks(match: re.Match[str]) -> str:
+        return _BARE_MARK.sub(replace_mark, match[0])
 
     pieces: list[str] = []
     position = 0
     for code in _CODE.finditer(text):
-        pieces += [_BARE_MARKS.sub(marks, text[position : code.start()]), code[0]]
+        pieces += [_BARE_MARKS.sub(replace_marks, text[position : code.start()]), code[0]]
         position = code.end()
-    return "".join(pieces) + _BARE_MARKS.sub(marks, text[position:])
+    return "".join(pieces) + _BARE_MARKS.sub(replace_marks, text[position:])
 
 
 def _without_opening_fence(text: str, behind: str) -> str:

@@ -47,7 +47,7 @@ class ModelChoices:
         """Return whether the specialist's file names more than one model."""
         return len(self.choices) > 1
 
-    def usable(self, conversation: Conversation, now: float) -> Sequence[ModelChoice]:
+    def list_usable(self, conversation: Conversation, now: float) -> Sequence[ModelChoice]:
         """Return the models for the next turn, in the order in which they are asked. There is at
         least one.
 
@@ -56,7 +56,7 @@ class ModelChoices:
         if not self.has_several:
             return self.choices
         reply = conversation.last_reply
-        left = self._choices_without_refusal(conversation)
+        left = self._list_choices_without_refusal(conversation)
         if conversation.is_paused and reply is not None:
             same = [choice for choice in left if choice.name == reply.requested_model]
             if same:
@@ -65,11 +65,13 @@ class ModelChoices:
 
     def has_other(self, conversation: Conversation, name: str) -> bool:
         """Return whether another model than this one is left for the handoff."""
-        return any(choice.name != name for choice in self._choices_without_refusal(conversation))
+        return any(
+            choice.name != name for choice in self._list_choices_without_refusal(conversation)
+        )
 
     def has_healthy(self, conversation: Conversation, now: float) -> bool:
         """Return whether a model is left that did not fail lately."""
-        first = self.usable(conversation, now)[0]
+        first = self.list_usable(conversation, now)[0]
         return self._avoided_until.get(first.name, 0.0) <= now
 
     def avoid(self, name: str, now: float) -> None:
@@ -80,14 +82,14 @@ class ModelChoices:
         """Ask these models no more."""
         self._left_out.update(names)
 
-    def bucket_of(self, name: str) -> str | None:
+    def get_bucket(self, name: str) -> str | None:
         """Return the rate-limit bucket of a model."""
         for choice in self.choices:
             if choice.name == name:
                 return choice.bucket
         return None
 
-    def _choices_without_refusal(self, conversation: Conversation) -> Sequence[ModelChoice]:
+    def _list_choices_without_refusal(self, conversation: Conversation) -> Sequence[ModelChoice]:
         """Return the models that have not refused this handoff, and that are not left out. If there
         is none, return all models.
         """

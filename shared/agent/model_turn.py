@@ -24,23 +24,23 @@ from handoff_queue.shared.agent.call_reservation import (
     add_model_name,
 )
 from handoff_queue.shared.agent.call_usage import (
+    compute_cut_call_usage,
+    compute_failed_call_usage,
+    compute_reply_usage,
     is_reported,
-    usage_of_cut_call,
-    usage_of_failed_call,
-    usage_of_reply,
 )
 from handoff_queue.shared.agent.call_waits import WAIT_SLICE_S, check_deadline, wait_for_call
-from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
+from handoff_queue.shared.agent.conversation import Conversation, find_calls, get_final_text
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.next_turn import NextTurn
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
 from handoff_queue.shared.agent.provider_context import find_results_cleared_by_provider
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
-from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
+from handoff_queue.shared.agent.retry_policy import delay_s, describe_reason
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summary_messages import provider_block_in
+from handoff_queue.shared.agent.summary_messages import find_provider_block
 from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
-from handoff_queue.shared.observability.telemetry import BatchedCallTimes, telemetry
+from handoff_queue.shared.observability.telemetry import BatchedCallTimes, get_telemetry
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
     BatchCreated,
@@ -101,13 +101,13 @@ class ModelTurns:
         self.dependencies = dependencies
         self._builder.dependencies = dependencies
 
-    def first_call(self, conversation: Conversation) -> FirstCall:
+    def estimate_first_call(self, conversation: Conversation) -> FirstCall:
         """Return the first call. It is `UNKNOWN_CALL` if the call is also the last one, goes into a
         batch, or exceeds the token limit.
         """
         if self.next_turn.is_last(conversation) or self.next_turn.may_send_batch(conversation):
             return UNKNOWN_CALL
-        return self._reservations.first_call(conversation)
+        return self._reservations.estimate_first_call(conversation)
 
     def make_turn(
         self,
@@ -136,7 +136,9 @@ class ModelTurns:
         prefix = self._await_prefix(conversation, is_last=is_last)
         try:
             self._progress.is_summary = conversation.is_summarizing
-            self.dependencies.checkpoints.heartbeat(self._progress.activity(CallProgress()))
+            self.dependencies.checkpoints.heartbeat(
+                self._progress.describe_activity(CallProgress())
+            )
             call, worst = self._reservations.reserve_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
@@ -159,7 +161,7 @@ class ModelTurns:
         silence_s = max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s))
         call = replace(call, timeout_s=silence_s)
         try:
-            with telemetry().chat(call) as span:
+            with get_telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_progress)
                 span.record_reply(reply)
             self._record_prefix(reply.usage)
@@ -168,13 +170,15 @@ class ModelTurns:
             return
         except LimitReached as limit:
             self.draft = self._call_progress.text
-            usage = usage_of_cut_call(self._call_progress, call, worst, self.dependencies.prices)
-            write_checkpoint(self._failed_call_checkpoint(call.model, str(limit), usage))
+            usage = compute_cut_call_usage(
+                self._call_progress, call, worst, self.dependencies.prices
+            )
+            write_checkpoint(self._build_failed_call_checkpoint(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
         self.next_turn.record_duration(self.dependencies.now() - started_at)
-        usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
-        if call.compaction is not None and provider_block_in(reply.content) is None:
+        usage = compute_reply_usage(reply, call, worst, self.dependencies.prices)
+        if call.compaction is not None and find_provider_block(reply.content) is None:
             # The provider has refused its own summary, or cut it off: not the work of the handoff.
             reply = replace(reply, content=(), stop_reason=COMPACTION)
         cleared = find_results_cleared_by_provider(conversation, call, reply)
@@ -209,7 +213,7 @@ class ModelTurns:
         elif _is_empty_again(conversation, reply):
             fault = f"{model} gave an empty answer twice"
         if fault and self._has_other(conversation, model):
-            failed = self._failed_call_checkpoint(model, fault, usage, rules_out=True)
+            failed = self._build_failed_call_checkpoint(model, fault, usage, rules_out=True)
             if has_declined:
                 failed = failed.model_copy(update={"declined": True})
             write_checkpoint(failed)
@@ -220,7 +224,7 @@ class ModelTurns:
             stop_reason=reply.stop_reason,
             usage=usage,
             model=reply.model,
-            requested_model=self._model_name_to_record(model),
+            requested_model=self._get_recorded_model_name(model),
             batch_id=batch_id,
         )
         if cleared is not None:
@@ -249,7 +253,7 @@ class ModelTurns:
         call, worst = self._reservations.reserve_call(
             conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
         )
-        intended = batch_calls.intention(call, worst, conversation.checkpoints)
+        intended = batch_calls.build_intention(call, worst, conversation.checkpoints)
         write_checkpoint(intended)
         created = batch_calls.create(intended, call)
         try:
@@ -258,9 +262,9 @@ class ModelTurns:
             batch_calls.cancel(created)
             raise
         if isinstance(created, BatchCreated):
-            raise batch_calls.deferral(created.at, f"batch {created.batch_id}")
+            raise batch_calls.build_deferral(created.at, f"batch {created.batch_id}")
         if not created.goes_live:
-            raise batch_calls.deferral(intended.at, "a provider that takes a batch")
+            raise batch_calls.build_deferral(intended.at, "a provider that takes a batch")
 
     def read_batch(self, conversation: Conversation, write_checkpoint: WriteCheckpoint) -> bool:
         """Store the reply of the batch that the last call is in, or the end of a batch without a
@@ -291,7 +295,7 @@ class ModelTurns:
             if batch_calls.is_lost_after(error):
                 self._lose_batch(conversation, batch, write_checkpoint)
             else:
-                raise batch_calls.deferral_after(batch, error) from error
+                raise batch_calls.build_deferral_after(batch, error) from error
         return True
 
     def _record_batch(
@@ -310,7 +314,7 @@ class ModelTurns:
             return
         model = batch.intended.model
         if is_reported(reply):
-            usage = self.dependencies.prices.usage_with_batch_cost(reply.usage, model)
+            usage = self.dependencies.prices.add_batch_cost(reply.usage, model)
         else:
             usage = batch.intended.most.as_cut_call()
         self._record_reply(conversation, model, reply, usage, write_checkpoint, created.batch_id)
@@ -321,7 +325,9 @@ class ModelTurns:
     ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
         usage = batch.intended.most.as_cut_call()
-        write_checkpoint(self._failed_call_checkpoint(batch.intended.model, BATCH_LOST, usage))
+        write_checkpoint(
+            self._build_failed_call_checkpoint(batch.intended.model, BATCH_LOST, usage)
+        )
         self._record_span(conversation, batch, batch.created, BatchLost.__name__)
 
     def _record_span(
@@ -338,19 +344,19 @@ class ModelTurns:
             conversation: the conversation before the reply.
             outcome: the reply, or the kind of failure.
         """
-        if not telemetry().is_on:
+        if not get_telemetry().is_on:
             return
         intended = batch.intended
         call = ModelCall(
             model=intended.model,
             system=self._builder.system,
-            messages=conversation.messages_for(intended.model),
+            messages=conversation.build_messages_for(intended.model),
             max_output_tokens=intended.most.output_tokens,
-            output_schema=self._builder.output_schema(conversation),
+            output_schema=self._builder.choose_output_schema(conversation),
         )
         batch_id = None if created is None else created.batch_id
         times = BatchedCallTimes(intended.at, self.dependencies.now())
-        telemetry().export_batched_chat(call, batch_id, times, outcome)
+        get_telemetry().export_batched_chat(call, batch_id, times, outcome)
 
     def _await_prefix(self, conversation: Conversation, *, is_last: bool) -> str | None:
         """Before the first call of a handoff, wait while another handoff is the first to send the
@@ -365,7 +371,7 @@ class ModelTurns:
         if conversation.turns:
             return None
         now = self.dependencies.now
-        choice = self._choices.usable(conversation, now())[0]
+        choice = self._choices.list_usable(conversation, now())[0]
         prefix = self._builder.build_prefix(conversation, choice, is_last=is_last)
         if not prefix.is_worth_a_wait:
             return None
@@ -383,9 +389,9 @@ class ModelTurns:
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Return whether the reply is probably the answer, and can be read in milliseconds."""
-        text = text_of(reply.content)
+        text = get_final_text(reply.content)
         return (
-            not calls_of(reply)
+            not find_calls(reply)
             and len(text) <= SHORT_REPLY_CHARS
             and not is_slow_to_read(self.dependencies.answer_format, text)
         )
@@ -406,17 +412,17 @@ class ModelTurns:
         write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Store the failed call with its usage. Then wait for the next try, or raise the error."""
-        usage = usage_of_failed_call(
+        usage = compute_failed_call_usage(
             error, self._call_progress, call, worst, self.dependencies.prices
         )
         if isinstance(error, ModelBusy):
             self.dependencies.checkpoints.report_refusal(
-                reason_of(error), error.retry_after_s, error.limits
+                describe_reason(error), error.retry_after_s, error.limits
             )
         has_other = self._has_other(conversation, call.model)
         rules_out = has_other and not error.retryable
         write_checkpoint(
-            self._failed_call_checkpoint(call.model, str(error), usage, rules_out=rules_out)
+            self._build_failed_call_checkpoint(call.model, str(error), usage, rules_out=rules_out)
         )
         if rules_out:
             return
@@ -425,7 +431,7 @@ class ModelTurns:
             self.draft = self._call_progress.text
             raise error
         now = self.dependencies.now()
-        if isinstance(error, ModelBusy) and self._choices.bucket_of(call.model) is not None:
+        if isinstance(error, ModelBusy) and self._choices.get_bucket(call.model) is not None:
             # `reserve` makes the next call wait together with all other calls
             next_is_last = conversation.turns + 2 >= self._limits.max_turns
             if error.retry_after_s is None or next_is_last:
@@ -434,14 +440,14 @@ class ModelTurns:
         self._choices.avoid(call.model, now)
         if has_other and self._choices.has_healthy(conversation, now):
             return
-        wait_for_call(self.dependencies, delay, add_model_name(reason_of(error), call))
+        wait_for_call(self.dependencies, delay, add_model_name(describe_reason(error), call))
 
     def _has_other(self, conversation: Conversation, model: str) -> bool:
         """Return whether another model may serve the turn after a failed call of this model."""
         has_turns = conversation.turns + 1 < self._limits.max_turns
         return has_turns and self._choices.has_other(conversation, model)
 
-    def _failed_call_checkpoint(
+    def _build_failed_call_checkpoint(
         self, model: str, error: str, usage: Usage, *, rules_out: bool = False
     ) -> ModelCallFailed:
         """Return the checkpoint of a call without a usable reply.
@@ -452,11 +458,11 @@ class ModelTurns:
         return ModelCallFailed(
             error=error,
             usage=usage,
-            requested_model=self._model_name_to_record(model),
+            requested_model=self._get_recorded_model_name(model),
             rules_out=rules_out or None,
         )
 
-    def _model_name_to_record(self, model: str) -> str | None:
+    def _get_recorded_model_name(self, model: str) -> str | None:
         """Return the name of the requested model, or None if the handoff has only one model."""
         if self._choices.has_several:
             return model
@@ -468,14 +474,14 @@ class ModelTurns:
             self._record_prefix(progress.usage)
         self._call_progress = progress
         self.dependencies.checkpoints.heartbeat(
-            self._progress.activity(progress), self._progress.draft(progress)
+            self._progress.describe_activity(progress), self._progress.draft(progress)
         )
         check_deadline(self.dependencies)
 
 
 def _is_empty_again(conversation: Conversation, reply: ModelReply) -> bool:
     """Return whether the reply is an empty answer, and so was the last reply."""
-    if reply.stop_reason != "end_turn" or text_of(reply.content).strip():
+    if reply.stop_reason != "end_turn" or get_final_text(reply.content).strip():
         return False
     has_calls = any(block.get("type") == "tool_use" for block in reply.content)
     return not has_calls and conversation.is_told_empty

@@ -10,7 +10,7 @@ from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoices
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import AS_OUTPUT, SUMMARIZE, has_text_output
-from handoff_queue.shared.agent.tool_result_clearing import ClearingRules, results_to_clear
+from handoff_queue.shared.agent.tool_result_clearing import ClearingRules, choose_results_to_clear
 from handoff_queue.shared.types.checkpoints import AgentPrompted, ContextCleared
 from handoff_queue.shared.types.limits import HandoffLimits
 
@@ -58,7 +58,7 @@ class NextTurn:
             return True
         next_input = self._builder.estimate_input_tokens(conversation)
         two_turns = 2 * next_input + self._limits.max_output_tokens + MIN_OUTPUT_TOKENS
-        return self._builder.tokens_left(conversation) < two_turns
+        return self._builder.count_tokens_left(conversation) < two_turns
 
     def choose_results_to_clear(
         self, conversation: Conversation, *, is_refused: bool = False
@@ -72,7 +72,7 @@ class NextTurn:
         rules = self._dependencies.clearing
         if is_refused:
             rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
-        return results_to_clear(conversation, expected_tokens, rules)
+        return choose_results_to_clear(conversation, expected_tokens, rules)
 
     def leaves_to_provider(self, conversation: Conversation, cleared: ContextCleared) -> bool:
         """Return whether the provider clears these results from the next request, by its own count
@@ -116,7 +116,7 @@ class NextTurn:
                 return False
         return frees_enough(conversation, limit)
 
-    def summary_request(self) -> str:
+    def build_summary_request(self) -> str:
         """Return the message that asks the model for a summary."""
         if has_text_output(self._builder.schema):
             return f"{SUMMARIZE}{AS_OUTPUT}"

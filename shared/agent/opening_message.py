@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.claim_markers import sentences_by_claim
+from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
-    documents_tag,
+    format_documents_tag,
 )
-from handoff_queue.shared.agent.system_prompt import AnswerForm, form_of, system_prompt
+from handoff_queue.shared.agent.system_prompt import AnswerForm, build_system_prompt, choose_form
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.agent.untrusted_text import escape_tags
 from handoff_queue.shared.types.handoff import (
@@ -28,12 +28,12 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     Manifest,
     ResultStatus,
-    claims_by_id,
+    collect_claims,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Block, MessageParam, SystemPrompt
 from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
-from handoff_queue.shared.types.origins import Origin, origins_or_unknown
+from handoff_queue.shared.types.origins import Origin, get_origins
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MAX_PASTED_CHARS = 60_000
@@ -80,13 +80,13 @@ class LoadedPayloads:
     """Earlier results by the digest in `Feedback.previous`."""
     manifest: Manifest = field(default_factory=Manifest)
 
-    def claims_by_id(self) -> dict[str, Claim]:
+    def collect_claims(self) -> dict[str, Claim]:
         """Return the claims of all loaded results by their qualified ids. A result of the own step
         decides about the claims with its name. Any other claim in `results` replaces the same claim
         in `previous`.
         """
         previous = [(result.step_id, result) for result in self.previous.values()]
-        return claims_by_id([*previous, *self.results.items()])
+        return collect_claims([*previous, *self.results.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Opening:
     """Tools that the agent adds to this handoff: `read_result` if a result is not shown whole."""
 
 
-def opening_of(
+def build_opening(
     handoff: AgentHandoff,
     spec: SpecialistSpec,
     loaded: LoadedPayloads,
@@ -113,13 +113,13 @@ def opening_of(
     Args:
         spec: the specialist or role, with its instructions.
         loaded: payloads of the handoff.
-        form: form of the answer; None: `form_of` the handoff.
+        form: form of the answer; None: `choose_form` the handoff.
         tools: names of the tools that the agent has; None: all tools of the specialist.
         documents: contents of documents that are shown. Each handoff that sees them has the origin
             `document`.
     """
     if form is None:
-        form = form_of(handoff)
+        form = choose_form(handoff)
     max_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
     result_texts = _render_results(loaded.results, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
@@ -127,8 +127,8 @@ def opening_of(
     visible_results, not_shown = _select_results_that_fit(
         context_steps, loaded, result_texts, max_chars
     )
-    parts += visible_results + _note_on_hidden_results(not_shown, loaded)
-    parts += _feedbacks(handoff.feedback, loaded.previous)
+    parts += visible_results + _build_hidden_results_note(not_shown, loaded)
+    parts += _format_feedbacks(handoff.feedback, loaded.previous)
     if tools is None:
         tools = spec.tools
     is_role = handoff.assigned_to in ROLES
@@ -136,7 +136,7 @@ def opening_of(
     if is_role:
         sees_documents = handoff.assigned_to in PLANNING_ROLES
     if loaded.manifest.documents and sees_documents:
-        parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
+        parts.append(_format_documents(loaded.manifest, documents, with_names=not is_role))
     if form is AnswerForm.ENVELOPE and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
         parts.append(f"<output_format>{escape_tags(schema)}</output_format>")
@@ -144,14 +144,14 @@ def opening_of(
         fallback = escape_tags(handoff.fallback_instruction)
         parts.append(f"<fallback>{fallback}</fallback>")
     text = "\n\n".join(parts)
-    message = {"role": "user", "content": _role_blocks(text) if is_role else [_block(text)]}
-    added_tools = _tools_for_unread_results(handoff, result_texts, not_shown, max_chars)
+    message = {"role": "user", "content": _build_role_blocks(text) if is_role else [_block(text)]}
+    added_tools = _choose_tools_for_unread_results(handoff, result_texts, not_shown, max_chars)
     rules = TOOL_RULES if tools or added_tools else COMMON_RULES
     head = f"{spec.instructions.strip()}\n\n{rules}"
-    return Opening(system_prompt(head, form, handoff, spec, tools), message, added_tools)
+    return Opening(build_system_prompt(head, form, handoff, spec, tools), message, added_tools)
 
 
-def _tools_for_unread_results(
+def _choose_tools_for_unread_results(
     handoff: AgentHandoff,
     result_texts: Mapping[StepId, str],
     not_shown: Collection[StepId],
@@ -165,10 +165,10 @@ def _tools_for_unread_results(
             unread_texts[step] = text
     if not unread_texts:
         return ()
-    return (read_result_tool(unread_texts, origins_or_unknown(handoff.origins)),)
+    return (read_result_tool(unread_texts, get_origins(handoff.origins)),)
 
 
-def _role_blocks(text: str) -> list[Block]:
+def _build_role_blocks(text: str) -> list[Block]:
     """Return the opening text of a role in two blocks. The first paragraph of a brief is the same
     in many jobs, so that the prompt cache can keep it.
     """
@@ -185,19 +185,19 @@ def _block(text: str) -> Block:
 def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
     """Return each result as the agent sees it. A claim that an earlier result shows whole is left
     out of the later ones. So is a claim that another result has in other words, and that
-    `claims_by_id` does not use.
+    `collect_claims` does not use.
 
     Args:
         max_chars: a longer result is cut.
     """
     result_texts: dict[StepId, str] = {}
     visible_claims: set[str] = set()
-    claims_in_use = claims_by_id(results.items())
+    claims_in_use = collect_claims(results.items())
     for step, result in results.items():
         unused_claims = {
             claim.id for claim in result.claims if claim != claims_in_use.get(claim.id)
         }
-        text = data_of(result, visible_claims | unused_claims)
+        text = format_result_data(result, visible_claims | unused_claims)
         result_texts[step] = text
         if len(text) <= max_chars:
             visible_claims.update(
@@ -206,7 +206,7 @@ def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> 
     return result_texts
 
 
-def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
+def format_result_data(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
     """Return a result as an agent sees it inside `<data>` tags: the output and then the notes. The
     notes have other `<data>` tags, so an output cannot contain notes.
 
@@ -219,7 +219,7 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
     output = result.output
     sentences: dict[str, str] = {}
     if isinstance(output, str):
-        sentences = sentences_by_claim(output)
+        sentences = find_sentences_by_claim(output)
     elif output is None:
         output = ""
     else:
@@ -231,7 +231,7 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
         notes.append(f"needs: {_collapse_whitespace(result.needs)}")
     for claim in result.claims:
         if claim.id not in shown_claims:
-            notes.append(_note(claim, is_stated=sentences.get(claim.id) == claim.text))
+            notes.append(_format_claim(claim, is_stated=sentences.get(claim.id) == claim.text))
     data = escape_tags(output)
     if notes:
         data += BEFORE_NOTES + escape_tags("\n".join(notes))
@@ -264,7 +264,7 @@ def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -
         text = texts[step]
         if not 0 <= offset < len(text):
             raise ToolFailed(f"offset must be from 0 to {len(text) - 1}")
-        return part_from(text, offset)
+        return cut_part(text, offset)
 
     return Tool(
         READ_RESULT,
@@ -293,7 +293,7 @@ def read_result_schema(result: Mapping[str, JsonValue]) -> dict[str, Any]:
     }
 
 
-def part_from(text: str, offset: int) -> str:
+def cut_part(text: str, offset: int) -> str:
     """Return at most `READ_CHARS` of a text from an offset on, and a note about the rest."""
     end = min(offset + READ_CHARS, len(text))
     rest = "\n[end]"
@@ -313,7 +313,7 @@ def _select_results_that_fit(
     """
     visible_results, room = list[str](), MAX_SHOWN_BYTES
     for index, step in enumerate(steps):
-        text = _result(step, loaded, result_texts, max_chars)
+        text = _format_result(step, loaded, result_texts, max_chars)
         room -= len(text.encode())
         if room < 0 and visible_results:
             return visible_results, list(steps[index:])
@@ -321,7 +321,7 @@ def _select_results_that_fit(
     return visible_results, []
 
 
-def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
+def _build_hidden_results_note(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
     """Return a note that names the steps without a shown result, or no note if there are none."""
     if not steps:
         return []
@@ -336,7 +336,7 @@ def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> 
     ]
 
 
-def _result(
+def _format_result(
     step: StepId, loaded: LoadedPayloads, result_texts: Mapping[StepId, str], max_chars: int
 ) -> str:
     text = result_texts[step]
@@ -359,7 +359,9 @@ def _truncate_result(text: str, max_chars: int) -> str:
     return text[:max_chars]
 
 
-def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
+def _format_feedbacks(
+    feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]
+) -> list[str]:
     """Return each piece of feedback. Only the newest of the previous results is included,
     because it holds all corrections, and each turn pays for its length.
     """
@@ -369,32 +371,32 @@ def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffRes
         result = None
         if newest is None and item.previous is not None:
             result = newest = previous.get(item.previous.digest)
-        texts.append(_feedback(item, result))
+        texts.append(_format_feedback(item, result))
     texts.reverse()
     return texts
 
 
-def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
+def _format_feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     feedback_tag = f'<feedback author="{feedback.author}">{escape_tags(feedback.text)}</feedback>'
     if previous is None:
         return feedback_tag
-    text = data_of(previous)
+    text = format_result_data(previous)
     beginning, note = _truncate_result(text, MAX_PASTED_CHARS), ""
     if beginning != text:
         note = f"\n[cut: {len(beginning)} of {len(text)} characters]"
     return f"{feedback_tag} <previous><data>{beginning}</data>{note}</previous>"
 
 
-def _documents(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
+def _format_documents(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
     """Return the documents that are shown whole, and the list of the others."""
-    data = escape_tags(documents_tag(manifest, contents, with_names=with_names))
+    data = escape_tags(format_documents_tag(manifest, contents, with_names=with_names))
     note = ""
     if contents.are_all_of(manifest):
         note = f" {ALL_SHOWN}"
     return f'<documents count="{len(manifest.documents)}"> <data>{data}</data>{note} </documents>'
 
 
-def _note(claim: Claim, *, is_stated: bool) -> str:
+def _format_claim(claim: Claim, *, is_stated: bool) -> str:
     """Return a claim in one line. Its text and its quotes are JSON strings, so that they cannot
     look like another note or another source.
 
@@ -403,16 +405,16 @@ def _note(claim: Claim, *, is_stated: bool) -> str:
     """
     parts: list[str] = []
     if not is_stated:
-        parts.append(_quote_as_json(claim.text))
+        parts.append(_encode_quote(claim.text))
     for citation in claim.sources:
-        source = _quote_as_json(citation.source)[1:-1]
-        parts.append(f"{source}: {_quote_as_json(citation.quote)}")
+        source = _encode_quote(citation.source)[1:-1]
+        parts.append(f"{source}: {_encode_quote(citation.quote)}")
     if not claim.sources:
         parts.append("no source")
     return f"[{claim.id}] {'; '.join(parts)}"
 
 
-def _quote_as_json(text: str) -> str:
+def _encode_quote(text: str) -> str:
     return json.dumps(_collapse_whitespace(text), ensure_ascii=False)
 
 

@@ -4,9 +4,9 @@ they prove nothing. Pure.
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.conversation import Conversation, calls_of
+from handoff_queue.shared.agent.conversation import Conversation, find_calls
 from handoff_queue.shared.agent.quote_verification import FoldedText
-from handoff_queue.shared.agent.seen_texts import parts_of
+from handoff_queue.shared.agent.seen_texts import iterate_parts
 
 
 def are_own_words(quote: str, conversation: Conversation, tool: str) -> bool:
@@ -16,10 +16,10 @@ def are_own_words(quote: str, conversation: Conversation, tool: str) -> bool:
         tool: the tool that asks, whose own calls do not count.
     """
     for reply in conversation.replies:
-        for call in calls_of(reply):
+        for call in find_calls(reply):
             if call.get("name") == tool:
                 continue
-            for part in parts_of(call.get("input")):
+            for part in iterate_parts(call.get("input")):
                 if FoldedText(part).find(quote) is not None:
                     return True
     return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
-from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.settings.optional_packages import describe_missing_package
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import UserError
@@ -98,13 +98,13 @@ class Prices:
             usage.cache_write_tokens,
             usage.cache_write_1h_tokens,
         )
-        return self._token_price(model, tokens)
+        return self._compute_token_price(model, tokens)
 
     def has_price(self, model: str) -> bool:
         """Return whether the price of a model is known."""
         return self.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
 
-    def usage_with_cost(self, usage: Usage, model: str) -> Usage:
+    def add_cost(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the
         reported cost, which covers server-side tools. The cost is None if a part is
         unknown. If the price is known, it also has what the cache saved and cost.
@@ -123,11 +123,11 @@ class Prices:
             return usage
         return usage.model_copy(update={"cost_microusd": cost, **changes})
 
-    def usage_with_batch_cost(self, usage: Usage, model: str) -> Usage:
+    def add_batch_cost(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage of a reply from a batch with its whole cost.
         It also has what the batch saved.
         """
-        live = self.usage_with_cost(usage, model)
+        live = self.add_cost(usage, model)
         changes: dict[str, int] = {"batch_calls": 1}
         if live.cost_microusd and usage.cost_microusd is not None:
             saved_microusd = int((live.cost_microusd - usage.cost_microusd) * (1 - BATCH_SHARE))
@@ -147,8 +147,8 @@ class Prices:
             return {}
         uncached = Tokens(usage.input_tokens, usage.output_tokens)
         only_read = uncached._replace(cache_read=usage.cache_read_tokens)
-        uncached_microusd = self._token_price(model, uncached)
-        only_read_microusd = self._token_price(model, only_read)
+        uncached_microusd = self._compute_token_price(model, uncached)
+        only_read_microusd = self._compute_token_price(model, only_read)
         if uncached_microusd is None or only_read_microusd is None:
             return {}
         return {
@@ -156,7 +156,9 @@ class Prices:
             "cache_surcharge_microusd": max(0, cost - only_read_microusd),
         }
 
-    def worst(self, call: ModelCall, input_tokens: int, *, is_batched: bool = False) -> WorstCase:
+    def compute_worst_case(
+        self, call: ModelCall, input_tokens: int, *, is_batched: bool = False
+    ) -> WorstCase:
         """Return the upper bound of a call. Its price is the higher one of two cases: the
         provider writes nothing to its cache, or the whole input.
 
@@ -164,17 +166,17 @@ class Prices:
             input_tokens: upper bound of the input without server-side tools.
             is_batched: True if the call goes into a batch, where only its tokens are cheaper.
         """
-        uses = server_tool_uses(call)
+        uses = count_server_tool_uses(call)
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
         max_output = call.max_output_tokens
         uncached = Tokens(max_input, max_output)
         for_1h = max_input if call.caches_for_1h else 0
         cached = uncached._replace(cache_write=max_input, cache_write_1h=for_1h)
-        uncached_microusd = self._token_price(call.model, uncached)
-        cached_microusd = self._token_price(call.model, cached)
+        uncached_microusd = self._compute_token_price(call.model, uncached)
+        cached_microusd = self._compute_token_price(call.model, cached)
         if uncached_microusd is None or cached_microusd is None:
             return WorstCase(max_input, max_output, None, call.model, is_batched)
-        surcharge = sum(map(_surcharge, call.tools))
+        surcharge = sum(map(_compute_surcharge, call.tools))
         if self.is_free:
             surcharge = 0
         tokens_microusd = max(uncached_microusd, cached_microusd)
@@ -183,7 +185,7 @@ class Prices:
         most_microusd = tokens_microusd + surcharge
         return WorstCase(max_input, max_output, most_microusd, call.model, is_batched)
 
-    def longest_prompt(self, model: str) -> int:
+    def get_longest_prompt(self, model: str) -> int:
         """Return the input tokens of the longest request that the model reads at its base price.
         This is its context window, or the limit above which its price is higher.
         """
@@ -204,26 +206,26 @@ class Prices:
             return _prompt_limits(self.price_as, self.provider)
         return limits
 
-    def _token_price(self, model: str, tokens: Tokens) -> int | None:
+    def _compute_token_price(self, model: str, tokens: Tokens) -> int | None:
         """Return the price in micro-dollars, or None if it is unknown."""
         if self.is_free or model == OFFLINE_MODEL:
             return 0
-        cost = _cost(model, self.provider, tokens)
+        cost = _compute_cost(model, self.provider, tokens)
         if cost is None and self.price_as:
-            return _cost(self.price_as, self.provider, tokens)
+            return _compute_cost(self.price_as, self.provider, tokens)
         return cost
 
 
-def prices_from(settings: Settings) -> Prices:
+def build_prices(settings: Settings) -> Prices:
     return Prices(PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
 
 
 def request_bytes(call: ModelCall) -> int:
     """Return the UTF-8 bytes of all input of a call."""
-    return len(json_bytes((call.system.text, call.messages, call.tools, call.output_schema)))
+    return len(encode_json((call.system.text, call.messages, call.tools, call.output_schema)))
 
 
-def json_bytes(parts: tuple[Any, ...]) -> bytes:
+def encode_json(parts: tuple[Any, ...]) -> bytes:
     """Return parts of a request as JSON in UTF-8. A lone surrogate becomes `?`."""
     try:
         return to_json(parts, fallback=str)
@@ -231,7 +233,7 @@ def json_bytes(parts: tuple[Any, ...]) -> bytes:
         return json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
-def server_tool_uses(call: ModelCall) -> int:
+def count_server_tool_uses(call: ModelCall) -> int:
     """Return how often a call may use server-side tools. Each use adds input of unknown size."""
     total = 0
     for tool in call.tools:
@@ -240,7 +242,7 @@ def server_tool_uses(call: ModelCall) -> int:
     return total
 
 
-def _surcharge(tool: Mapping[str, Any]) -> int:
+def _compute_surcharge(tool: Mapping[str, Any]) -> int:
     """Return the most micro-dollars that a server-side tool costs in one call besides tokens."""
     if "input_schema" in tool:
         return 0
@@ -257,13 +259,13 @@ def _uses(tool: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _cost(model: str, provider: str, tokens: Tokens) -> int | None:
+def _compute_cost(model: str, provider: str, tokens: Tokens) -> int | None:
     """Return the price in micro-dollars, or None if genai-prices does not know the model.
 
     Raises:
         UserError: the package with the prices is not installed.
     """
-    price = _price_of(
+    price = _compute_price(
         model,
         provider,
         input_tokens=tokens.input,
@@ -284,14 +286,14 @@ def _prompt_limits(model: str, provider: str) -> PromptLimits:
     Raises:
         UserError: the package with the prices is not installed.
     """
-    price = _price_of(model, provider, input_tokens=1)
+    price = _compute_price(model, provider, input_tokens=1)
     if price is None:
         return PromptLimits()
     steps = [tier.start for tier in getattr(price.model_price.input_mtok, "tiers", ())]
     return PromptLimits(price.model.context_window or None, min(steps, default=None))
 
 
-def _price_of(model: str, provider: str, **tokens: int) -> PriceCalculation | None:
+def _compute_price(model: str, provider: str, **tokens: int) -> PriceCalculation | None:
     """Return the price of these tokens, or None if genai-prices does not know the model.
 
     Args:
@@ -305,7 +307,9 @@ def _price_of(model: str, provider: str, **tokens: int) -> PriceCalculation | No
         from genai_prices import Usage as PricedUsage
         from genai_prices import calc_price
     except ModuleNotFoundError:
-        raise UserError(missing("genai-prices", "a limit in money", "prices")) from None
+        raise UserError(
+            describe_missing_package("genai-prices", "a limit in money", "prices")
+        ) from None
     try:
         return calc_price(PricedUsage(**tokens), model, provider_id=provider)
     except (LookupError, ValueError):

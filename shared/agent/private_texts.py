@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from handoff_queue.shared.agent.common_words import COMMON_WORDS
-from handoff_queue.shared.agent.hidden_text_decoders import DECODERS, turns_of
-from handoff_queue.shared.text.unicode_text import normal, normalize_keeping_case
+from handoff_queue.shared.agent.hidden_text_decoders import DECODERS, list_turned_texts
+from handoff_queue.shared.text.unicode_text import normalize, normalize_keeping_case
 
 MAX_WORK = 200_000
 """Characters of all texts of one call that are searched. A call with more needs a person."""
@@ -100,7 +100,7 @@ class Index:
 
 
 @lru_cache(maxsize=64)
-def index_of(text: str) -> Index:
+def build_index(text: str) -> Index:
     """Return the index of a text. Its memory is about thirty times the length of the text."""
     simple = normalize_keeping_case(text)
     tokens = _TOKEN.findall(simple)
@@ -109,7 +109,7 @@ def index_of(text: str) -> Index:
     small_words = {token for token in set(tokens) if token == token.casefold()}
     names = frozenset(words) - small_words
     heads = [name[:_HEAD] for name in names if len(name) >= _HEAD]
-    figures = frozenset(_figures_in(simple))
+    figures = frozenset(_iterate_figures(simple))
     rows_of_three = zip(words, words[1:], words[2:], strict=False)
     return Index(
         words=frozenset(words),
@@ -118,19 +118,19 @@ def index_of(text: str) -> Index:
         figures=figures,
         counts=Counter(map(len, figures)),
         rows=frozenset(map(hash, rows_of_three)),
-        windows=frozenset(_windows_of(words)),
+        windows=frozenset(_iterate_windows(words)),
         spaced=spaced_text,
     )
 
 
-def _figures_in(text: str) -> Iterator[str]:
+def _iterate_figures(text: str) -> Iterator[str]:
     yield from map(_without_zeros, _DIGITS.findall(text))
     for figure in _FIGURE.findall(text):
         for part in (figure, *figure.split()):
             yield _without_zeros(re.sub(r"[^0-9]", "", part))
 
 
-def _windows_of(words: Sequence[str]) -> Iterator[int]:
+def _iterate_windows(words: Sequence[str]) -> Iterator[int]:
     letters = "".join(words)
     start = 0
     for word in words:
@@ -154,8 +154,8 @@ def carries_private_text(
     try:
         for group in groups:
             facts.add_group(group)
-        known = [index_of(text) for text in public]
-        return any(facts.are_in(index_of(text), known) for text in private)
+        known = [build_index(text) for text in public]
+        return any(facts.are_in(build_index(text), known) for text in private)
     except _TooMuchWork:
         return True
 
@@ -213,8 +213,14 @@ class _Facts:
             texts.update(parts)
         for text in texts:
             self._add(text, is_free=group.is_free, is_coded=False)
-        codes = {*texts, spaced_text, joined_text, "".join(reversed(parts)), *turns_of(spaced_text)}
-        for code in sorted(codes.union(turns_of(joined_text))):
+        codes = {
+            *texts,
+            spaced_text,
+            joined_text,
+            "".join(reversed(parts)),
+            *list_turned_texts(spaced_text),
+        }
+        for code in sorted(codes.union(list_turned_texts(joined_text))):
             self._add_hidden(code, is_coded=code not in texts)
 
     def _add_hidden(self, text: str, *, is_coded: bool) -> None:
@@ -242,7 +248,7 @@ class _Facts:
             raise _TooMuchWork
 
     def _add(self, text: str, *, is_free: bool, is_coded: bool) -> None:
-        text = normal(text)
+        text = normalize(text)
         key = (text, is_free, is_coded)
         if key in self.searched:
             return
@@ -252,7 +258,7 @@ class _Facts:
         if not is_coded:
             self.plain.update(tokens)
         self._add_words(tokens, is_free=is_free, is_coded=is_coded)
-        fewest_digits = _min_digits(text, is_free=is_free, is_coded=is_coded)
+        fewest_digits = _choose_min_digits(text, is_free=is_free, is_coded=is_coded)
         self._add_figures(text, tokens, fewest_digits, is_coded=is_coded)
         self._add_windows(tokens)
         self._add_shifted_words(tokens)
@@ -293,14 +299,14 @@ class _Facts:
         _add_long(_join_adjacent_numbers(near), _MIN_DIGITS, self.made_numbers)
         if not is_coded or _FIGURE.fullmatch(text):
             for run in {*numbers, "".join(numbers)}:
-                parts = _parts_of(run, _MIN_DIGITS_INSIDE, _MAX_DIGITS)
+                parts = _iterate_parts(run, _MIN_DIGITS_INSIDE, _MAX_DIGITS)
                 _add_long(parts, _MIN_DIGITS_INSIDE, self.made_numbers)
         candidates = [*tokens]
         is_spelled_out = all(len(token) == 1 for token in tokens)
         if is_spelled_out:
             candidates.append("".join(tokens))
         for token in candidates:
-            _add_long(_digits_in_base(token), _MIN_DIGITS, self.made_numbers)
+            _add_long(_iterate_digits_in_base(token), _MIN_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
         spaced_text = " ".join(tokens)
@@ -330,7 +336,7 @@ class _Facts:
     def _add_places(self, tokens: Sequence[str]) -> None:
         """Add the words of the first letters, and of each second or third letter."""
         initials = "".join(token[0] for token in tokens)
-        self.hidden.update(_parts_of(initials, _MIN_SHIFTED_WORD_CHARS, _MAX_WORD_CHARS))
+        self.hidden.update(_iterate_parts(initials, _MIN_SHIFTED_WORD_CHARS, _MAX_WORD_CHARS))
         letters = "".join(tokens)
         for step in (2, 3):
             for start in range(step):
@@ -390,7 +396,7 @@ class _Facts:
         inside |= {word for word in self.hidden & private.words if len(word) >= _HEAD}
         for head in self.runs.keys() & private.heads:
             for part in self.runs[head]:
-                inside |= private.names.intersection(_parts_of(part, _HEAD, len(part)))
+                inside |= private.names.intersection(_iterate_parts(part, _HEAD, len(part)))
         return bool(coded_words) or any(_is_rare(word) for word in inside - known)
 
     def _has_cut_word(self, private: Index, known: frozenset[str]) -> bool:
@@ -430,7 +436,7 @@ def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
     known.update(number for number in stripped_numbers if fewest <= len(number) <= _MAX_DIGITS)
 
 
-def _min_digits(text: str, *, is_free: bool, is_coded: bool) -> int:
+def _choose_min_digits(text: str, *, is_free: bool, is_coded: bool) -> int:
     """Return the least number of digits that a number needs to count as a copy. A decoded text
     that is nothing but a number was not decoded by chance.
     """
@@ -439,7 +445,7 @@ def _min_digits(text: str, *, is_free: bool, is_coded: bool) -> int:
     return _MIN_DIGITS_IN_QUERY if is_free else _MIN_DIGITS
 
 
-def _parts_of(run: str, shortest: int, longest: int) -> Iterator[str]:
+def _iterate_parts(run: str, shortest: int, longest: int) -> Iterator[str]:
     """Yield each part of a run of characters from a length to a length."""
     for start in range(len(run) - shortest + 1):
         for end in range(start + shortest, min(start + longest, len(run)) + 1):
@@ -458,14 +464,14 @@ def _join_adjacent_numbers(numbers: Sequence[str]) -> Iterator[str]:
                 yield digits
 
 
-def _digits_in_base(token: str) -> Iterator[str]:
+def _iterate_digits_in_base(token: str) -> Iterator[str]:
     """Yield the decimal digits of a number in another base."""
     for form, base in _BASES:
         if form.fullmatch(token):
             yield str(int(token, base))
 
 
-def _tables() -> Iterator[dict[int, str]]:
+def _iterate_tables() -> Iterator[dict[int, str]]:
     """Yield the tables of Caesar's codes, Atbash, turned letters and digits as letters."""
     for shift in range(1, len(_ALPHABET)):
         shifted_alphabet = _ALPHABET[shift:] + _ALPHABET[:shift]
@@ -476,4 +482,4 @@ def _tables() -> Iterator[dict[int, str]]:
         yield {ord(a): b for a, b in zip("0123456789", f"o{letter}zeasgtbg", strict=True)}
 
 
-_TABLES = tuple(_tables())
+_TABLES = tuple(_iterate_tables())

@@ -17,8 +17,8 @@ from enum import StrEnum
 from math import inf
 from typing import Protocol
 
-from handoff_queue.shared.agent.prices import json_bytes
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.agent.prices import encode_json
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import Usage
 
@@ -170,12 +170,12 @@ class Prefix:
     """True if it is long enough for a cache."""
 
 
-def prefix_of(role: str, call: ModelCall) -> Prefix:
+def compute_prefix(role: str, call: ModelCall) -> Prefix:
     """Return the prefix of a call, which has the model, the tools, the answer format and the
     common part of the system prompt.
 
     Args:
         role: specialist or role that calls.
     """
-    content = json_bytes((call.model, call.tools, call.output_schema, call.system.common))
-    return Prefix(f"{role}:{digest_of(content)}", len(content) >= MIN_PREFIX_BYTES)
+    content = encode_json((call.model, call.tools, call.output_schema, call.system.common))
+    return Prefix(f"{role}:{compute_digest(content)}", len(content) >= MIN_PREFIX_BYTES)

@@ -59,15 +59,15 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
     Args:
         text_of: returns the text of the document with a digest. Raises ToolFailed.
     """
-    named_documents = _documents_named_in(manifest, task)
+    named_documents = _find_named_documents(manifest, task)
     try:
-        whole_documents = _short(named_documents or manifest.documents, text_of)
+        whole_documents = _load_short_documents(named_documents or manifest.documents, text_of)
         whole_paths = {document.path for document, _ in whole_documents}
         headings: dict[str, str] = {}
         for document in manifest.documents[:MAX_HEADINGS]:
             if document.path in whole_paths:
                 continue
-            heading = _heading_of(text_of(document.digest))
+            heading = _find_heading(text_of(document.digest))
             if heading:
                 headings[document.path] = heading
     except ToolFailed:
@@ -75,7 +75,7 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
     return ShownDocuments(whole_documents, headings)
 
 
-def short_documents(
+def load_short_documents(
     manifest: Manifest, text_of: Callable[[str], str]
 ) -> tuple[tuple[Document, str], ...]:
     """Return all documents of a job with their texts, or nothing if they are too long.
@@ -83,18 +83,18 @@ def short_documents(
     Raises:
         ToolFailed: the text of a document cannot be read.
     """
-    return _short(manifest.documents, text_of)
+    return _load_short_documents(manifest.documents, text_of)
 
 
 def was_shown(text: str, seen_texts: Iterable[str]) -> bool:
     """Return whether a text that the model has seen has the whole text of a document, as
-    `whole_texts` writes it. A short text may be there by chance.
+    `format_whole_texts` writes it. A short text may be there by chance.
     """
     full_text = text.strip()
     return len(full_text) >= MIN_SHOWN_CHARS and any(full_text in seen for seen in seen_texts)
 
 
-def whole_texts(documents: Sequence[tuple[Document, str]]) -> str:
+def format_whole_texts(documents: Sequence[tuple[Document, str]]) -> str:
     """Return the documents, each after a line of JSON that names it."""
     parts: list[str] = []
     for document, text in documents:
@@ -104,7 +104,7 @@ def whole_texts(documents: Sequence[tuple[Document, str]]) -> str:
     return "\n\n".join(parts)
 
 
-def documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
+def format_documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
     """Return the part of the opening message about the documents, without escapes.
 
     Args:
@@ -113,13 +113,13 @@ def documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: b
     """
     blocks: list[str] = []
     if contents.whole_documents:
-        blocks.append(whole_texts(contents.whole_documents))
+        blocks.append(format_whole_texts(contents.whole_documents))
     are_whole = {document.path for document, _ in contents.whole_documents}
     lines: list[str] = []
     for number, document in enumerate(manifest.documents[:MAX_LISTED], start=1):
         size = f"{document.chars:,} characters"
         if not with_names:
-            lines.append(f"{manifest.label(number)} ({document.media_type}, {size})")
+            lines.append(f"{manifest.build_label(number)} ({document.media_type}, {size})")
         elif document.path not in are_whole:
             heading = contents.headings.get(document.path)
             begins = f": {heading}" if heading else ""
@@ -129,7 +129,7 @@ def documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: b
     return "\n\n".join(blocks)
 
 
-def _short(
+def _load_short_documents(
     documents: Sequence[Document], text_of: Callable[[str], str]
 ) -> tuple[tuple[Document, str], ...]:
     """Return the documents with their texts, or nothing if they exceed `MAX_WHOLE_BYTES`."""
@@ -146,12 +146,12 @@ def _short(
     return tuple(documents_with_texts)
 
 
-def _documents_named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
+def _find_named_documents(manifest: Manifest, task: str) -> tuple[Document, ...]:
     """Return the documents whose path or label is in a task."""
     labels = {label.casefold() for label in _LABEL.findall(task)}
     named_documents: list[Document] = []
     for number, document in enumerate(manifest.documents[:_NAMED_AMONG], start=1):
-        if manifest.label(number) in labels or _has_whole_path(task, document.path):
+        if manifest.build_label(number) in labels or _has_whole_path(task, document.path):
             named_documents.append(document)
     return tuple(named_documents)
 
@@ -163,7 +163,7 @@ def _has_whole_path(task: str, path: str) -> bool:
     return re.search(rf"(?<![\w/.-]){re.escape(path)}(?![\w/-]|\.\w)", task) is not None
 
 
-def _heading_of(text: str) -> str | None:
+def _find_heading(text: str) -> str | None:
     """Return the first Markdown heading at the beginning of a text, or None."""
     match = _HEADING.search(text[:_HEADING_WITHIN])
     if match is None:

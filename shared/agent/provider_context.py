@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from handoff_queue.shared.agent.conversation import Conversation, calls_of
+from handoff_queue.shared.agent.conversation import Conversation, find_calls
 from handoff_queue.shared.agent.tool_result_clearing import (
     MIN_FREED,
     ClearingRules,
-    clearable_results,
+    list_clearable_results,
 )
 from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
 from handoff_queue.shared.types.context_edits import ContextEdit
@@ -36,7 +36,7 @@ class ProviderContext:
         return all(ContextEdit.CLEARING in self.edits_of(model) for model in models)
 
 
-def provider_clearing(conversation: Conversation, rules: ClearingRules) -> ProviderClearing:
+def choose_provider_clearing(conversation: Conversation, rules: ClearingRules) -> ProviderClearing:
     """Return when the provider clears results from the next request. Results that the model has
     not seen stay, and so does the newest one.
     """
@@ -61,11 +61,11 @@ def find_results_cleared_by_provider(
         return None
     ids: list[str] = []
     for visible_reply in conversation.shown_replies:
-        ids += [str(block["id"]) for block in calls_of(visible_reply)]
+        ids += [str(block["id"]) for block in find_calls(visible_reply)]
     most = max(0, len(ids) - call.clearing.keep)
     oldest = set(ids[: min(reply.cleared_calls, most)])
     cleared_ids: list[str] = []
-    for observed in clearable_results(conversation):
+    for observed in list_clearable_results(conversation):
         if observed.tool_use_id in oldest:
             cleared_ids.append(observed.tool_use_id)
     if not cleared_ids:

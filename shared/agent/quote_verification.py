@@ -20,7 +20,7 @@ from handoff_queue.shared.agent.answer_format import Defect
 from handoff_queue.shared.agent.source_lookup import find_sources
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 MAX_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4
@@ -109,11 +109,13 @@ class _Pass:
         self._new_ends = _ends(pieces)
         self.text = "".join(pieces)
 
-    def source(self, span: QuoteSpan) -> QuoteSpan:
+    def map_to_source(self, span: QuoteSpan) -> QuoteSpan:
         """Return the span in the old text of a non-empty span in the new text."""
-        return QuoteSpan(self._source(span.start).start, self._source(span.end - 1).end)
+        return QuoteSpan(
+            self._map_to_source(span.start).start, self._map_to_source(span.end - 1).end
+        )
 
-    def _source(self, index: int) -> QuoteSpan:
+    def _map_to_source(self, index: int) -> QuoteSpan:
         piece = bisect_right(self._new_ends, index)
         old_start = 0
         if piece:
@@ -150,21 +152,21 @@ class FoldedText:
         if not any(map(str.isalnum, quote)):
             return None
         plain = quote.strip()
-        start = _position(plain, self.text)
+        start = _find_position(plain, self.text)
         if start >= 0:
             return _cap_quote_length(QuoteSpan(start, start + len(plain)))
         folded_quote = _fold_quote(quote)
         if not folded_quote:
             return None
         folded_text = self._passes[-1].text
-        start = _position(folded_quote, folded_text)
+        start = _find_position(folded_quote, folded_text)
         if start < 0:
             with_other_case = _with_other_first_case(folded_quote)
             if with_other_case is not None:
-                start = _word_position(with_other_case, folded_text)
+                start = _find_word_position(with_other_case, folded_text)
         if start < 0:
             return None
-        return self._source(QuoteSpan(start, start + len(folded_quote)))
+        return self._map_to_source(QuoteSpan(start, start + len(folded_quote)))
 
     def find_passage(self, quote: str) -> QuoteSpan | None:
         """Return the span of a passage of which the quote has only the first and the last words.
@@ -176,26 +178,26 @@ class FoldedText:
         begin, end = _fold_quote(begin), _fold_quote(end)
         if not ellipsis or min(map(_count_letters, (begin, end))) < _MIN_SIDE_CHARS:
             return None
-        spans = list(islice(self._passages(begin, end), 2))
+        spans = list(islice(self._iterate_passages(begin, end), 2))
         with_other_case = _with_other_first_case(begin)
         if not spans and with_other_case is not None:
-            spans = list(islice(self._passages(with_other_case, end), 2))
+            spans = list(islice(self._iterate_passages(with_other_case, end), 2))
         if len(spans) == 1:
             return spans[0]
         return None
 
-    def _passages(self, begin: str, end: str) -> Iterator[QuoteSpan]:
+    def _iterate_passages(self, begin: str, end: str) -> Iterator[QuoteSpan]:
         """Yield each passage of a paragraph between folded words."""
-        passages = _passages(self._passes[-1].text, begin, end)
+        passages = _iterate_passages(self._passes[-1].text, begin, end)
         for passage in islice(passages, _MAX_PASSAGES):
-            span = self._source(passage)
+            span = self._map_to_source(passage)
             if not _BLANK_LINE.search(self.text, span.start, span.end):
                 yield span
 
-    def _source(self, span: QuoteSpan) -> QuoteSpan:
+    def _map_to_source(self, span: QuoteSpan) -> QuoteSpan:
         """Return the span in the document of a span in the folded text."""
         for step in reversed(self._passes):
-            span = step.source(span)
+            span = step.map_to_source(span)
         return _cap_quote_length(span)
 
     @cached_property
@@ -219,7 +221,7 @@ def _count_letters(text: str) -> int:
     return sum(map(str.isalnum, text))
 
 
-def _passages(text: str, begin: str, end: str) -> Iterator[QuoteSpan]:
+def _iterate_passages(text: str, begin: str, end: str) -> Iterator[QuoteSpan]:
     """Yield each shortest passage of a folded text from these words to those, which are whole. Each
     character is searched once for either side, so the time is linear in the length.
     """
@@ -264,11 +266,11 @@ def _fold_quote(quote: str) -> str:
     document. This character is not known here.
     """
     text = _passes(quote)[-1].text
-    text = text[_edge(text) :]
-    return text[: len(text) - _edge(text[::-1])]
+    text = text[_count_edge_characters(text) :]
+    return text[: len(text) - _count_edge_characters(text[::-1])]
 
 
-def _edge(text: str) -> int:
+def _count_edge_characters(text: str) -> int:
     """Return the number of spaces, marks and hyphens at the beginning of a folded quote."""
     match = _EDGE.match(text)
     if match:
@@ -281,12 +283,12 @@ def _passes(text: str) -> tuple[_Pass, ...]:
     text = _APOSTROPHE.sub("'", text)
     passes = list[_Pass]()
     if not text.isascii():
-        tables = _tables()
+        tables = _compile_tables()
         if tables.mark.search(text):
             pattern = tables.clusters
         else:
             pattern = tables.changed_char
-        passes.append(_Pass(text, pattern, cache(_normal)))
+        passes.append(_Pass(text, pattern, cache(_normalize_cluster)))
         text = passes[-1].text
     for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
         passes.append(_Pass(text, pattern, lambda _, new=new: new))
@@ -294,7 +296,7 @@ def _passes(text: str) -> tuple[_Pass, ...]:
     return tuple(passes)
 
 
-def _normal(cluster: str) -> str:
+def _normalize_cluster(cluster: str) -> str:
     """Return the form in which a character with its marks is compared. A form that is much longer
     is not used.
     """
@@ -321,7 +323,7 @@ class _Tables:
 
 
 @cache
-def _tables() -> _Tables:
+def _compile_tables() -> _Tables:
     """Return the patterns. The first call compiles them in about 0.1 s."""
     marks: list[int] = []
     changed_chars = list(_INVISIBLE)
@@ -329,11 +331,11 @@ def _tables() -> _Tables:
         char = chr(code)
         if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
             marks.append(code)
-        elif code not in _INVISIBLE and _normal(char) != char:
+        elif code not in _INVISIBLE and _normalize_cluster(char) != char:
             changed_chars.append(code)
     beyond = range(0x10000, 0x30000)  # the whole planes: many ranges would make the search slow
-    mark = _char_class(marks)
-    other = _char_class([*sorted(changed_chars), *beyond])
+    mark = _build_char_class(marks)
+    other = _build_char_class([*sorted(changed_chars), *beyond])
     return _Tables(
         mark=re.compile(mark),
         changed_char=re.compile(f"({other})"),
@@ -341,7 +343,7 @@ def _tables() -> _Tables:
     )
 
 
-def _char_class(codes: Iterable[int]) -> str:
+def _build_char_class(codes: Iterable[int]) -> str:
     """Return a character class of these code points, which are in ascending order."""
     ranges = list[list[int]]()
     for code in codes:
@@ -357,7 +359,7 @@ def _ends(pieces: list[str]) -> array[int]:
     return array("I", accumulate(map(len, pieces)))
 
 
-def _position(quote: str, text: str) -> int:
+def _find_position(quote: str, text: str) -> int:
     """Return the index of the first occurrence, or -1. See `_SHORT_CHARS`."""
     if len(quote) >= _SHORT_CHARS:
         return text.find(quote)
@@ -384,9 +386,9 @@ def _with_other_first_case(quote: str) -> str | None:
     return first + quote[1:]
 
 
-def _word_position(quote: str, text: str) -> int:
+def _find_word_position(quote: str, text: str) -> int:
     """Return the index of the first occurrence that begins a word, or -1."""
-    start = _position(quote, text)
+    start = _find_position(quote, text)
     while start > 0 and text[start - 1].isalnum():
         start = text.find(quote, start + 1)
     return start
@@ -436,11 +438,11 @@ class Sources:
     documents.
     """
 
-    def documents(self, source: str) -> list[Document]:
+    def find_documents(self, source: str) -> list[Document]:
         """Return the documents with this name, the newest first. See `find_sources`."""
         return find_sources(source, (*self.manifest.documents, *self.load_fetched_pages()))
 
-    def citation(
+    def build_citation(
         self, source: str, quote: str, *, may_be_abridged: bool = False
     ) -> Citation | Defect:
         """Return the citation with the place of the quote in the source. If the source or the
@@ -471,16 +473,16 @@ class Sources:
                 end=span.end,
                 quote=cited.text[span.start : span.end],
             )
-        return self._defect_of_missing_quote(sources[0], quote)
+        return self._describe_missing_quote(sources[0], quote)
 
     def _read_sources(self, source: str) -> list[_SourceText] | Defect:
         """Return the texts with this name, at least one, or the defect. A tool's result in this
         handoff has one text. A page or a note may have changed: its newest texts come first.
         """
-        name = self._result_name(source)
+        name = self._find_result_name(source)
         if name is not None:
             return [_SourceText(name, self.results[name], None)]
-        documents = self.documents(source)
+        documents = self.find_documents(source)
         if not documents:
             return Defect(
                 f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
@@ -496,7 +498,7 @@ class Sources:
             return Defect(f'the source "{documents[0].path}" cannot be read: {why}')
         return texts
 
-    def _defect_of_missing_quote(self, source: _SourceText, quote: str) -> Defect:
+    def _describe_missing_quote(self, source: _SourceText, quote: str) -> Defect:
         short = " ".join(quote.split())[:120]
         if source.document is not None and not self._was_opened(source.document):
             return Defect(
@@ -525,12 +527,12 @@ class Sources:
             ToolFailed: the source or the quote does not exist.
             StoreError: the cited result of a tool cannot be stored.
         """
-        citation = self.citation(source, quote)
+        citation = self.build_citation(source, quote)
         if isinstance(citation, Defect):
             raise ToolFailed(citation.for_model)
         return citation
 
-    def _result_name(self, source: str) -> str | None:
+    def _find_result_name(self, source: str) -> str | None:
         """Return the full name of a tool result. None: no result or several results match.
 
         `source` may lack the step and the attempt. It may also lack the number if the tool was
@@ -553,7 +555,7 @@ class Sources:
         """Store the result of a tool as a document, unless it is stored already. Return its
         digest.
         """
-        digest = digest_of(result.text)
+        digest = compute_digest(result.text)
         stored_pages = [(page.path, page.digest) for page in self.load_fetched_pages()]
         if self.keep is not None and (result.path, digest) not in stored_pages:
             self.keep(result.path, "text/plain", result.text)

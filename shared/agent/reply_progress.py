@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from handoff_queue.shared.agent.json_repair import draft_in
+from handoff_queue.shared.agent.json_repair import find_draft
 from handoff_queue.shared.agent.markdown_answer import without_notes
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.model import CallProgress
 
 WAITING = "calling the model"
@@ -53,7 +53,7 @@ class ReplyProgress:
         self._activity = ""
         self._counted_at = -inf
 
-    def activity(self, progress: CallProgress) -> str:
+    def describe_activity(self, progress: CallProgress) -> str:
         """Return what the model does: it waits for the server, thinks, or writes this much. The
         words are counted again after `COUNT_EVERY_S`.
         """
@@ -63,7 +63,7 @@ class ReplyProgress:
             return WAITING if progress.limits is None else THINKING
         now = self._now()
         if now - self._counted_at >= COUNT_EVERY_S:
-            self._activity = f"writing, {count_of(len(progress.text.split()), 'word')}"
+            self._activity = f"writing, {format_count(len(progress.text.split()), 'word')}"
             self._counted_at = now
         return self._activity
 
@@ -75,11 +75,11 @@ class ReplyProgress:
             return None
         now = self._now()
         if now - self._drafted_at >= DRAFT_EVERY_S:
-            self._draft = self._draft_in(progress.text)
+            self._draft = self._find_draft(progress.text)
             self._drafted_at = now
         return self._draft
 
-    def _draft_in(self, text: str) -> str:
+    def _find_draft(self, text: str) -> str:
         if self._schema is None:
             return without_notes(text)
-        return draft_in(text)
+        return find_draft(text)

@@ -51,18 +51,18 @@ def add_blocks(messages: list[MessageParam], role: str, blocks: Iterable[Block])
         messages.append({"role": role, "content": new})
 
 
-def _image_block(image: ObservedImage) -> Block:
+def _build_image_block(image: ObservedImage) -> Block:
     source = {"type": "base64", "media_type": image.media_type, "data": image.data}
     return {"type": "image", "source": source}
 
 
-def user_message_block(prompt: UserPrompted) -> Block:
+def build_user_message_block(prompt: UserPrompted) -> Block:
     """Return the message of a user in a tag that its text cannot close."""
     inside = escape_tags(prompt.text)
     return {"type": "text", "text": f"{FROM_THE_USER}\n<message>{inside}</message>"}
 
 
-def tool_result_block(observed: ToolObserved) -> Block:
+def build_tool_result_block(observed: ToolObserved) -> Block:
     if observed.source:
         text = f"[source: {observed.source}]\n{observed.text}"
     else:
@@ -72,7 +72,7 @@ def tool_result_block(observed: ToolObserved) -> Block:
         content = []
         if text.strip():
             content.append({"type": "text", "text": text})
-        content.extend(map(_image_block, observed.images))
+        content.extend(map(_build_image_block, observed.images))
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": observed.tool_use_id,
@@ -83,13 +83,13 @@ def tool_result_block(observed: ToolObserved) -> Block:
     return block
 
 
-def cleared_result_block(observed: ToolObserved, name: str) -> Block:
+def build_cleared_result_block(observed: ToolObserved, name: str) -> Block:
     """Return the note in place of a cleared result. The result is still a source."""
     note = CLEARED.format(chars=len(observed.text), name=name)
-    return tool_result_block(observed.model_copy(update={"text": note, "images": None}))
+    return build_tool_result_block(observed.model_copy(update={"text": note, "images": None}))
 
 
-def sendable_blocks(content: Iterable[Block]) -> list[Block]:
+def build_sendable_blocks(content: Iterable[Block]) -> list[Block]:
     """Return the blocks of a reply in the form that the API takes back.
 
     The API refuses blank texts, arguments that are not an object (a cut call), thinking
@@ -192,10 +192,10 @@ def sort_results_first(messages: list[MessageParam]) -> list[MessageParam]:
                 if block.get("type") == "tool_use":
                     positions[block["id"]] = index
             end = len(before["content"])
-            message["content"].sort(key=lambda block: _position(block, positions, end))
+            message["content"].sort(key=lambda block: _get_position(block, positions, end))
     return messages
 
 
-def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
+def _get_position(block: Block, positions: Mapping[str, int], end: int) -> int:
     """Return the position of the block's call, or `end` if the block is not a result of a call."""
     return positions.get(block.get("tool_use_id", ""), end)

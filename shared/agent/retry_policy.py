@@ -40,7 +40,7 @@ def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
     return min(error.retry_after_s + backoff * jitter / 4, MAX_RETRY_AFTER_S)
 
 
-def reason_of(error: ModelError) -> str:
+def describe_reason(error: ModelError) -> str:
     """Return a short reason for a progress line."""
     if isinstance(error, ModelBusy):
         if error.status == 529:

@@ -101,7 +101,7 @@ class RunDependencies:
             return inf
         return self.ends_at - self.now()
 
-    def for_tools(self) -> ToolContext:
+    def build_tool_context(self) -> ToolContext:
         """Return the context of the tools, with the time that is left."""
         if self.ends_at is None:
             return self.tool_context

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from handoff_queue.shared.agent.hidden_text_decoders import decode_percent_encodings
 from handoff_queue.shared.agent.private_texts import Group, carries_private_text
-from handoff_queue.shared.text.unicode_text import visible
+from handoff_queue.shared.text.unicode_text import remove_invisible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
 WORDS_OF_A_PART = 4
@@ -47,23 +47,25 @@ class Seen:
     texts: tuple[SeenText, ...] = ()
     """The texts that the handoff has seen, and the user's request, which it may not have seen."""
 
-    def plus(self, *texts: SeenText) -> Seen:
+    def add(self, *texts: SeenText) -> Seen:
         """Return this with more texts and their origins."""
         origins = union(self.origins, *(text.origins for text in texts))
         return Seen(origins, (*self.texts, *texts))
 
-    def texts_of_user(self) -> list[str]:
+    def list_user_texts(self) -> list[str]:
         """Return the texts that the user wrote."""
         return [seen.text for seen in self.texts if seen.origins == (USER,)]
 
 
-def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, tuple[Origin, ...]]:
+def find_argument_origins(
+    arguments: Mapping[str, Any], seen: Seen
+) -> dict[str, tuple[Origin, ...]]:
     """Return the origins of each argument: the origins of the texts that contain the value or
     four words of the value in a row. A part that no text contains has the origin `model`.
     """
     origins: dict[str, tuple[Origin, ...]] = {}
     for name, value in arguments.items():
-        of_parts = [_origins_of(part, seen) for part in parts_of(value)]
+        of_parts = [_find_origins(part, seen) for part in iterate_parts(value)]
         origins[name] = union((), *of_parts)
     return origins
 
@@ -77,10 +79,10 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     leaves = list(_leaves(list(arguments.values())))
     if not leaves:
         return False
-    texts = seen.texts_of_user()
+    texts = seen.list_user_texts()
     for leaf in leaves:
         letters_and_digits = sum(map(str.isalnum, leaf))
-        is_plain = letters_and_digits >= MIN_CHARS_OF_USER and visible(leaf) == leaf
+        is_plain = letters_and_digits >= MIN_CHARS_OF_USER and remove_invisible(leaf) == leaf
         if not is_plain or not _any_has_phrase(texts, leaf):
             return False
     return True
@@ -88,7 +90,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
 
 def is_url_of_user(url: str, seen: Seen) -> bool:
     """Return whether the URL is word for word in a text of the user."""
-    return _is_url_in(url, seen.texts_of_user())
+    return _is_url_in(url, seen.list_user_texts())
 
 
 def _is_url_in(url: str, texts: Iterable[str]) -> bool:
@@ -101,7 +103,7 @@ def _is_url_in(url: str, texts: Iterable[str]) -> bool:
     return False
 
 
-def host_of(url: str) -> str | None:
+def get_host(url: str) -> str | None:
     """Return the host of an http or https URL in small letters, or None."""
     parts = _split(url)
     if parts is None or parts.scheme not in ("http", "https"):
@@ -137,10 +139,10 @@ def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[
     port = str(parts.port or "")
     if any(f"{parts.hostname}:{port}" in text for text in private):
         port = ""  # the port of a link
-    return _is_carried(_groups_of_url(parts, port), private, public)
+    return _is_carried(_build_url_groups(parts, port), private, public)
 
 
-def _groups_of_url(parts: SplitResult, port: str) -> list[Group]:
+def _build_url_groups(parts: SplitResult, port: str) -> list[Group]:
     """Return the parts of a URL in groups.
 
     Args:
@@ -152,23 +154,23 @@ def _groups_of_url(parts: SplitResult, port: str) -> list[Group]:
         name, *segment_parameters = segment.split(";")
         path.append(name)
         parameters += segment_parameters
-    query = _query("&".join((parts.query, *parameters)))
+    query = _parse_query("&".join((parts.query, *parameters)))
     names = [name for name, _ in query]
     values = [value for _, value in query]
-    values_by_name = [value for _, value in sorted(query, key=_parameter_index)]
+    values_by_name = [value for _, value in sorted(query, key=_get_parameter_index)]
     labels = (parts.hostname or "").split(".")[:-1]
     login = [parts.username or "", parts.password or ""]
     all_parts = [*labels, port, *path, *values_by_name, parts.fragment]
     return [
-        _group(path, is_free=False),
-        _group([parts.fragment], is_free=False),
-        _group(labels, is_free=False),
-        _group(names, is_free=True),
-        _group(values, is_free=True),
-        _group(values_by_name, is_free=True, is_joined_only=True),
-        _group(chain.from_iterable(query), is_free=True, is_joined_only=True),
-        _group([*login, port], is_free=True),
-        _group(all_parts, is_free=False, is_joined_only=True),
+        _build_group(path, is_free=False),
+        _build_group([parts.fragment], is_free=False),
+        _build_group(labels, is_free=False),
+        _build_group(names, is_free=True),
+        _build_group(values, is_free=True),
+        _build_group(values_by_name, is_free=True, is_joined_only=True),
+        _build_group(chain.from_iterable(query), is_free=True, is_joined_only=True),
+        _build_group([*login, port], is_free=True),
+        _build_group(all_parts, is_free=False, is_joined_only=True),
     ]
 
 
@@ -182,12 +184,12 @@ def value_carries_private_text(value: Any, private: Sequence[str], public: Seque
     return _is_carried([group], private, public)
 
 
-def _group(parts: Iterable[str], *, is_free: bool, is_joined_only: bool = False) -> Group:
+def _build_group(parts: Iterable[str], *, is_free: bool, is_joined_only: bool = False) -> Group:
     """Return a group of parts of a URL, without percent-encoding."""
     return Group(tuple(map(decode_percent_encodings, parts)), is_free, is_joined_only)
 
 
-def _parameter_index(field: tuple[str, str]) -> tuple[int, str]:
+def _get_parameter_index(field: tuple[str, str]) -> tuple[int, str]:
     """Return the place of a parameter by the number in its name."""
     digits = re.sub(r"[^0-9]", "", field[0])[:9]
     return int(digits or 0), field[0]
@@ -196,14 +198,14 @@ def _parameter_index(field: tuple[str, str]) -> tuple[int, str]:
 def _is_carried(groups: Sequence[Group], private: Sequence[str], public: Sequence[str]) -> bool:
     for group in groups:
         for part in group.parts:
-            if visible(part) != part:
+            if remove_invisible(part) != part:
                 return True
             if _is_opaque(part) and not _any_has_phrase(public, part):
                 return True
     return carries_private_text(groups, private, public)
 
 
-def _query(query: str) -> list[tuple[str, str]]:
+def _parse_query(query: str) -> list[tuple[str, str]]:
     if not query:
         return []
     return parse_qsl(query, keep_blank_values=True)
@@ -231,18 +233,18 @@ def _leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def parts_of(value: Any) -> Iterator[str]:
+def iterate_parts(value: Any) -> Iterator[str]:
     """Yield the leaves of a value. A URL that is a leaf has its host, the segments of its path
     and the values of its query as further parts.
     """
     for leaf in _leaves(value):
         yield leaf
-        if host_of(leaf) is None:
+        if get_host(leaf) is None:
             continue
         parts = urlsplit(leaf.strip())
         yield parts.hostname or ""
         yield from map(unquote_plus, parts.path.split("/"))
-        for _, item in _query(parts.query):
+        for _, item in _parse_query(parts.query):
             yield item
 
 
@@ -253,15 +255,15 @@ def _normalize_to_words(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _pieces_in(text: str) -> frozenset[int]:
+def _hash_pieces(text: str) -> frozenset[int]:
     """Return the hash of each run of `WORDS_OF_A_PART` words of a text. A search for each run would
     take half a second for a long argument.
     """
     words = _normalize_to_words(text).split()
-    return frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
+    return frozenset(map(hash, _build_pieces(words, WORDS_OF_A_PART)))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())[:MAX_WORDS]
 
 
@@ -275,13 +277,13 @@ def _any_has_phrase(texts: Iterable[str], value: str) -> bool:
     return any(phrase in _normalize_to_words(text) for text in texts)
 
 
-def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
+def _find_origins(part: str, seen: Seen) -> tuple[Origin, ...]:
     """Return the origins of the texts that contain the part, or four of its words."""
-    words = _words(part)
+    words = _split_words(part)
     if not words:
         return ()
     phrase = f" {' '.join(words)} "
-    pieces = frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
+    pieces = frozenset(map(hash, _build_pieces(words, WORDS_OF_A_PART)))
     origins: set[Origin] = set()
     is_whole = False
     for text in seen.texts:
@@ -289,14 +291,14 @@ def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
         if phrase in index:
             is_whole = True
             origins.update(text.origins)
-        elif pieces and not pieces.isdisjoint(_pieces_in(text.text)):
+        elif pieces and not pieces.isdisjoint(_hash_pieces(text.text)):
             origins.update(text.origins)
     if not is_whole:
         origins.add(MODEL)
     return tuple(sorted(origins))
 
 
-def _pieces(words: Sequence[str], size: int) -> list[str]:
+def _build_pieces(words: Sequence[str], size: int) -> list[str]:
     """Return each run of `size` words."""
     pieces: list[str] = []
     for start in range(len(words) - size + 1):

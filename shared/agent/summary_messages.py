@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from handoff_queue.shared.agent.json_repair import json_object_in, partial_object_in
+from handoff_queue.shared.agent.json_repair import find_json_object, parse_partial_object
 from handoff_queue.shared.agent.untrusted_text import as_data
 from handoff_queue.shared.types.checkpoints import ContextCompacted
 from handoff_queue.shared.types.model import COMPACTION, Block
@@ -34,7 +34,7 @@ def has_text_output(schema: dict[str, Any] | None) -> bool:
     return isinstance(output, dict) and output.get("type") == "string"
 
 
-def provider_block_in(content: Iterable[Block]) -> Block | None:
+def find_provider_block(content: Iterable[Block]) -> Block | None:
     """Return the block with the summary that the provider has written, or None."""
     for block in content:
         if block.get("type") == COMPACTION and str(block.get("content") or "").strip():
@@ -42,17 +42,17 @@ def provider_block_in(content: Iterable[Block]) -> Block | None:
     return None
 
 
-def summary_in(text: str) -> str:
+def extract_summary(text: str) -> str:
     """Return the summary in a reply, which may have the form of an answer."""
     value = None
     if text.lstrip().startswith(("{", "```")):
-        value = json_object_in(text) or partial_object_in(text)
+        value = find_json_object(text) or parse_partial_object(text)
     if value is not None and isinstance(value.get("output"), str):
         return str(value["output"]).strip()
     return text.strip()
 
 
-def summary_block(compaction: ContextCompacted, *, has_summary: bool = False) -> Block | None:
+def build_summary_block(compaction: ContextCompacted, *, has_summary: bool = False) -> Block | None:
     """Return the part of a request that replaces the earlier turns. The summary is
     data: the model wrote it from data of others.
 

@@ -72,14 +72,14 @@ NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memo
 """Tools of this project whose results are not sources."""
 
 
-def form_of(handoff: AgentHandoff) -> AnswerForm:
+def choose_form(handoff: AgentHandoff) -> AnswerForm:
     """Return the form in which a specialist answers. An output with a schema needs JSON."""
     if handoff.expected_output_format == {"type": "string"}:
         return AnswerForm.MARKDOWN
     return AnswerForm.ENVELOPE
 
 
-def system_prompt(
+def build_system_prompt(
     head: str,
     form: AnswerForm,
     handoff: AgentHandoff,
@@ -101,13 +101,13 @@ def system_prompt(
     is_compared = handoff.compared is not False
     match form:
         case AnswerForm.MARKDOWN:
-            common = _markdown_rules(spec, tools)
+            common = _build_markdown_rules(spec, tools)
             if spec.has_claims and is_compared:
                 handoff_rules.append(VALUE_NOTE_RULE)
             if handoff.context or is_compared:
                 handoff_rules.append(STEP_RULE)
         case AnswerForm.ENVELOPE:
-            common = _envelope_rules(spec)
+            common = _build_envelope_rules(spec)
             if spec.has_claims and is_compared:
                 handoff_rules.append(VALUE_RULE)
         case AnswerForm.OWN:
@@ -120,7 +120,7 @@ def system_prompt(
     return SystemPrompt(head, "".join(f"\n{rule}" for rule in handoff_rules), caches_handoff_rules)
 
 
-def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:
+def _build_markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:
     rules = [MARKDOWN_RULES]
     if spec.has_claims:
         rules[0] += f" {NOTE_RULES}"
@@ -134,7 +134,7 @@ def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:
     return rules
 
 
-def _envelope_rules(spec: SpecialistSpec) -> list[str]:
+def _build_envelope_rules(spec: SpecialistSpec) -> list[str]:
     if spec.has_claims:
         return [ENVELOPE_RULES, CLAIM_RULES]
     return [ENVELOPE_RULES]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS
-from handoff_queue.shared.agent.request_messages import user_message_block
+from handoff_queue.shared.agent.request_messages import build_user_message_block
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -45,13 +45,13 @@ def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[
         rendered_bytes: returns the bytes of the next request. It is called only if no reply has
             reported its tokens since the last clearing.
     """
-    reported_tokens = _reported_tokens(conversation)
+    reported_tokens = _get_reported_tokens(conversation)
     if reported_tokens is None:
         return rendered_bytes() // BYTES_PER_TOKEN
-    return reported_tokens + bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
+    return reported_tokens + count_bytes(conversation.since_reply) // BYTES_PER_TOKEN
 
 
-def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
+def estimate_max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
     """Return an upper bound of the input tokens of the next call.
 
     The bound is the reported input and output of the last reply, and one token for each later byte.
@@ -63,21 +63,21 @@ def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> 
     Args:
         rendered_bytes: see `estimate_input_tokens`.
     """
-    reported_tokens = _reported_tokens(conversation)
+    reported_tokens = _get_reported_tokens(conversation)
     if reported_tokens is None:
         return rendered_bytes() + HIDDEN_TOKENS
     margin = 500 + 50 * len(conversation.messages)
-    later_bytes = bytes_of(conversation.since_reply) + _bytes_shown_again(conversation)
+    later_bytes = count_bytes(conversation.since_reply) + _count_bytes_shown_again(conversation)
     return reported_tokens + later_bytes + margin
 
 
-def tokens_of(observed: ToolObserved) -> int:
+def estimate_tokens(observed: ToolObserved) -> int:
     """Return the estimated tokens of a result."""
     size = len(observed.text.encode("utf-8", "replace")) // BYTES_PER_TOKEN
     return size + IMAGE_TOKENS * len(observed.images or ())
 
 
-def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
+def count_bytes(checkpoints: Sequence[Checkpoint]) -> int:
     """Return the bytes of all prompts, messages of users and tool results. An image counts as
     `IMAGE_TOKENS` bytes, because the upper bound takes one token for each byte. So do the notes
     that replace results which the provider has cleared.
@@ -87,7 +87,7 @@ def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
         if isinstance(checkpoint, ContextCleared):
             total += READ_RESULT_BYTES + NOTE_BYTES * len(checkpoint.tool_use_ids)
         if isinstance(checkpoint, UserPrompted):
-            total += len(user_message_block(checkpoint)["text"].encode("utf-8", "replace"))
+            total += len(build_user_message_block(checkpoint)["text"].encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved | AgentPrompted):
             total += len(checkpoint.text.encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved) and checkpoint.images:
@@ -95,7 +95,7 @@ def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
     return total
 
 
-def _bytes_shown_again(conversation: Conversation) -> int:
+def _count_bytes_shown_again(conversation: Conversation) -> int:
     """Return the bytes of short results and errors after a clearing by the provider. It may have
     cleared them, too, and the next request shows them again.
     """
@@ -108,7 +108,7 @@ def _bytes_shown_again(conversation: Conversation) -> int:
     return total
 
 
-def _reported_tokens(conversation: Conversation) -> int | None:
+def _get_reported_tokens(conversation: Conversation) -> int | None:
     """Return the tokens of the last reply and of its input. None: the server has not reported them,
     or results were cleared later.
     """

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
 from handoff_queue.shared.types.ids import parse_attempt, parse_step_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import DEFAULT_TENANT
-from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, tool_origin
+from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, build_tool_origin
 
 if TYPE_CHECKING:  # Without the types of messages, a tool host starts with less processor time.
     from handoff_queue.shared.types.handoff import Citation, Document, Manifest
@@ -173,7 +173,7 @@ def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContex
         step_id=parse_step_id(context.handoff_id),
         attempt=parse_attempt(context.handoff_id),
         deadline=datetime.fromtimestamp(ends_at, UTC),
-        idempotency_key=digest_of(call_text),
+        idempotency_key=compute_digest(call_text),
     )
 
 
@@ -237,4 +237,4 @@ class Tool:
             return self.origins
         if self.reads == "public":
             return (WEB,)
-        return (tool_origin(self.name),)
+        return (build_tool_origin(self.name),)

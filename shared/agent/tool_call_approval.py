@@ -11,11 +11,11 @@ from typing import Any
 
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_calls import argument_problem, observe_result
+from handoff_queue.shared.agent.tool_calls import find_argument_problem, observe_result
 from handoff_queue.shared.agent.tool_policy import (
     CallDecision,
     CallVerdict,
-    refusal_text,
+    describe_refusal,
 )
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.model import Block
@@ -76,25 +76,25 @@ def check_calls(
     known: Mapping[str, CallAnswer] | None = None
     for call in calls:
         tool = tools.get(str(call.get("name")))
-        if tool is None or argument_problem(call.get("input"), tool):
+        if tool is None or find_argument_problem(call.get("input"), tool):
             checked.allowed_calls.append(call)
             continue
         decision = decide(tool, call["input"])
         if decision.verdict is CallVerdict.ALLOW:
             checked.allowed_calls.append(call)
         elif decision.verdict is CallVerdict.REFUSE or not asks:
-            checked.refuse(call, refusal_text(decision))
+            checked.refuse(call, describe_refusal(decision))
         else:
             known = answers() if known is None else known
             answer = known.get(call["id"])
             if answer is None:
-                checked.questions.append(_question(call, tool, decision))
+                checked.questions.append(_build_question(call, tool, decision))
             else:
                 _apply(checked, call, tool, answer, decide)
     return checked
 
 
-def _question(call: Block, tool: Tool, decision: CallDecision) -> CallQuestion:
+def _build_question(call: Block, tool: Tool, decision: CallDecision) -> CallQuestion:
     return CallQuestion(
         call["id"],
         tool.name,
@@ -119,7 +119,7 @@ def _apply(
         return
     decision = decide(tool, answer.arguments)
     if decision.verdict is CallVerdict.REFUSE:
-        checked.refuse(call, refusal_text(decision))
+        checked.refuse(call, describe_refusal(decision))
         return
     checked.changed_arguments[call["id"]] = answer.arguments
     checked.allowed_calls.append({**call, "input": dict(answer.arguments)})

@@ -22,7 +22,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-def ids_in(content: Iterable[Block]) -> list[str]:
+def list_ids(content: Iterable[Block]) -> list[str]:
     """Return the ids of the calls in these blocks."""
     ids: list[str] = []
     for block in content:
@@ -48,27 +48,27 @@ def with_valid_calls(content: Iterable[Block], earlier_ids: Set[str]) -> tuple[B
     for block in content:
         kind = str(block.get("type"))
         if kind in CALLS:
-            old = _text(block.get("id"))
-            new = _free_id(old, kind, used_ids)
+            old = _clean_text(block.get("id"))
+            new = _find_free_id(old, kind, used_ids)
             used_ids.add(new)
             new_ids[old] = new
-            blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
+            blocks.append({**block, "id": new, "name": _clean_name(block.get("name"))})
         elif kind.endswith("_tool_result"):
-            old = _text(block.get("tool_use_id"))
-            new = new_ids.get(old) or _valid_id(old, kind)
+            old = _clean_text(block.get("tool_use_id"))
+            new = new_ids.get(old) or _choose_valid_id(old, kind)
             blocks.append({**block, "tool_use_id": new})
         else:
             blocks.append(block)
     return tuple(blocks)
 
 
-def _valid_id(old: str, kind: str) -> str:
+def _choose_valid_id(old: str, kind: str) -> str:
     if _ID.fullmatch(old):
         return old
     return _make_block_id(old, kind, 0)
 
 
-def _free_id(old: str, kind: str, used_ids: Set[str]) -> str:
+def _find_free_id(old: str, kind: str, used_ids: Set[str]) -> str:
     if _ID.fullmatch(old) and old not in used_ids:
         return old
     number = 0
@@ -86,14 +86,14 @@ def _make_block_id(old: str, kind: str, number: int) -> str:
     return f"{prefixes.get(kind, 'srvtoolu')}_{digest[:24]}"
 
 
-def _valid_name(name: Any) -> str:
-    valid = _UNUSABLE.sub("_", _text(name).strip())[:_MAX_NAME_CHARS]
+def _clean_name(name: Any) -> str:
+    valid = _UNUSABLE.sub("_", _clean_text(name).strip())[:_MAX_NAME_CHARS]
     if valid.strip("_-"):
         return valid
     return UNNAMED
 
 
-def _text(value: Any) -> str:
+def _clean_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return ""

@@ -9,22 +9,22 @@ from contextlib import closing
 from typing import Any
 
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
-from handoff_queue.shared.agent.conversation import calls_of, is_same_call
+from handoff_queue.shared.agent.conversation import find_calls, is_same_call
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
-from handoff_queue.shared.agent.tool_call_ids import ids_in
+from handoff_queue.shared.agent.tool_call_ids import list_ids
 from handoff_queue.shared.agent.tool_calls import (
     MAX_CALLS,
     NO_RESULT_TEXTS,
     UNKNOWN_TOOL,
     ToolThreads,
-    argument_problem,
+    find_argument_problem,
     observe_no_result,
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
 from handoff_queue.shared.agent.tool_result_clearing import find_cleared_result
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.text.unicode_text import visible
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.text.unicode_text import remove_invisible
 from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
     NoResult,
@@ -39,7 +39,7 @@ from handoff_queue.shared.types.model import CUT_OFF, Block
 
 MIN_SAME_CHARS = 200
 """Characters of the shortest result that is not shown a second time."""
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 class ToolCallRunner:
@@ -86,7 +86,7 @@ class ToolCallRunner:
             self._transcript.store(*refused_results)
         self._run_allowed(checked)
         if checked.questions and approval_s is not None:
-            self._heartbeat("asking for an approval")
+            self._send_heartbeat("asking for an approval")
             checkpoints.ask_about_calls(checked.questions, approval_s)
 
     def _split_runnable_calls(self, reply: ModelReplied) -> tuple[list[Block], list[ToolObserved]]:
@@ -95,9 +95,9 @@ class ToolCallRunner:
         """
         runnable: list[Block] = []
         results: list[ToolObserved] = []
-        first_ids = ids_in(calls_of(reply)[:MAX_CALLS])
+        first_ids = list_ids(find_calls(reply)[:MAX_CALLS])
         for call in self._transcript.conversation.unanswered:
-            refusal = self._refusal(call, reply, first_ids)
+            refusal = self._find_refusal(call, reply, first_ids)
             if refusal is not None:
                 result = observe_no_result(call, refusal)
                 if refusal is NoResult.MAY_HAVE_RUN:
@@ -120,7 +120,7 @@ class ToolCallRunner:
             return observe_no_result(call, NoResult.SAME_CALL)
         return result
 
-    def _refusal(
+    def _find_refusal(
         self, call: Block, reply: ModelReplied, first_ids: Collection[str]
     ) -> NoResult | None:
         """Return why a call must not run; None if it may run.
@@ -151,7 +151,7 @@ class ToolCallRunner:
         tool = self._tools.get(str(call.get("name")))
         cleared_result = find_cleared_result(self._transcript.conversation, call, tool)
         runnable_tool = tool
-        if tool is not None and argument_problem(call.get("input"), tool) is not None:
+        if tool is not None and find_argument_problem(call.get("input"), tool) is not None:
             runnable_tool = None
         if runnable_tool is not None:
             if not runnable_tool.is_lookup:
@@ -181,12 +181,12 @@ class ToolCallRunner:
 
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""
-        doing = ", ".join(self._tool_labels(checked.allowed_calls))
+        doing = ", ".join(self._build_tool_labels(checked.allowed_calls))
         if checked.allowed_calls:
-            self._heartbeat(doing)
-        threads = ToolThreads(self._tools, self._transcript.dependencies.for_tools())
-        results = threads.results_of(
-            checked.allowed_calls, lambda: self._heartbeat(doing), self._store_start
+            self._send_heartbeat(doing)
+        threads = ToolThreads(self._tools, self._transcript.dependencies.build_tool_context())
+        results = threads.run_calls(
+            checked.allowed_calls, lambda: self._send_heartbeat(doing), self._store_start
         )
         # An error of the store abandons the running threads now, not when the error is freed.
         with closing(results):
@@ -199,16 +199,16 @@ class ToolCallRunner:
         call = self._call_of(result)
         tool = self._tools.get(str(call.get("name")))
         no_result = result.no_result
-        text = self._transcript.dependencies.without_secrets(visible(result.text))
+        text = self._transcript.dependencies.without_secrets(remove_invisible(result.text))
         if tool is not None and tool.is_lookup:
             is_shown = len(text) >= MIN_SAME_CHARS and conversation.is_text_visible(text)
-            fails_again = result.is_error and text in conversation.errors_of_equal_calls(call)
+            fails_again = result.is_error and text in conversation.find_errors_of_equal_calls(call)
             if is_shown or fails_again:
                 no_result = NoResult.SAME_RESULT
                 text = NO_RESULT_TEXTS[no_result]
         fields = {"text": text, "no_result": no_result}
         visible_result = conversation.with_room_for(result.model_copy(update=fields))
-        self._transcript.store(self._citable(visible_result, tool))
+        self._transcript.store(self._make_citable(visible_result, tool))
 
     def _decide(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
         """Return the decision of the policy on a call."""
@@ -219,7 +219,7 @@ class ToolCallRunner:
             )
         return decision
 
-    def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
+    def _build_tool_labels(self, calls: Sequence[Block]) -> list[str]:
         """Return the names of the called tools, each once. Names that the model has invented
         become `UNKNOWN_TOOL`.
         """
@@ -239,11 +239,11 @@ class ToolCallRunner:
                 return call
         return {}
 
-    def _citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
+    def _make_citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
         """Return the result of a call. If an answer may cite the result, add its source's name."""
         if tool is None or not tool.is_source or result.is_error or not result.text.strip():
             return result
-        source = self._transcript.conversation.source_of(result.tool_use_id, self._handoff)
+        source = self._transcript.conversation.find_source(result.tool_use_id, self._handoff)
         return result.model_copy(update={"source": source})
 
     def _store_start(self, call: Block) -> None:
@@ -254,7 +254,7 @@ class ToolCallRunner:
         if tool is not None and not tool.repeatable:
             self._transcript.store(ToolCallStarted(tool_use_id=call["id"]))
 
-    def _heartbeat(self, doing: str) -> None:
+    def _send_heartbeat(self, doing: str) -> None:
         """Send a heartbeat, and check the claim and the remaining time, while tools run.
 
         Raises:

@@ -16,10 +16,10 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.checkpoints import NoResult, ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
@@ -70,10 +70,10 @@ called again.
 """
 TICK_S = 0.25
 """Seconds between two checks of the claim and the timeouts while tools run."""
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
-def definition(tool: Tool) -> dict[str, object]:
+def build_definition(tool: Tool) -> dict[str, object]:
     """Return the definition of a tool in the form of the Messages API."""
     if tool.server_param is not None:
         return dict(tool.server_param)
@@ -122,20 +122,20 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
         text = f"there is no tool {name[:60]!r} here; there are: {', '.join(runnable) or 'none'}"
         return observe_result(call, text, is_error=True)
     try:
-        problem = argument_problem(call.get("input"), tool)
+        problem = find_argument_problem(call.get("input"), tool)
         if problem:
             return observe_result(call, f"{tool.name}: {problem}", is_error=True)
-        output = _output_of(tool, call["input"], replace(context, call_id=call["id"]))
+        output = _run_tool(tool, call["input"], replace(context, call_id=call["id"]))
         if isinstance(output, str):
             output = ToolOutput(output)
         origins = tool.result_origins if output.origins is None else output.origins
         return _observe_output(call, output, origins)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
-        origins = _origins_of_failure(tool, error)
-        return observe_result(call, _failure(tool, error), is_error=True, origins=origins)
+        origins = _find_failure_origins(tool, error)
+        return observe_result(call, _describe_failure(tool, error), is_error=True, origins=origins)
 
 
-def _output_of(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> str | ToolOutput:
+def _run_tool(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> str | ToolOutput:
     """Run the tool. If Redis was away, run it again: a failure of the store is not a result for the
     model. The loop ends when the call is abandoned, or with the time of the handoff.
     """
@@ -150,7 +150,7 @@ def _output_of(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> s
         time.sleep(TICK_S)
 
 
-def _origins_of_failure(tool: Tool, error: BaseException) -> tuple[Origin, ...]:
+def _find_failure_origins(tool: Tool, error: BaseException) -> tuple[Origin, ...]:
     """Return the origins of the line about an exception. A tool wrote the text of a
     `ToolFailed`. A failed search in documents has no text of a document.
     """
@@ -176,27 +176,27 @@ def _observe_output(call: Block, output: ToolOutput, origins: tuple[Origin, ...]
     return observed.model_copy(update={"images": tuple(images)})
 
 
-def _failure(tool: Tool, error: BaseException) -> str:
+def _describe_failure(tool: Tool, error: BaseException) -> str:
     """Return the line that tells the model about an exception of a tool."""
     kind = type(error).__name__
     if isinstance(error, ToolFailed):
         try:
-            return _line(str(error))
+            return _cut_line(str(error))
         except BaseException as again:  # noqa: BLE001 - a user's subclass may have any `__str__`
             kind = type(again).__name__
     elif isinstance(error, HandoffError):
-        return _line(f"{tool.name} failed: {kind}")
-    return _line(f"{tool.name} failed with {kind}{TRY_OTHERWISE}")
+        return _cut_line(f"{tool.name} failed: {kind}")
+    return _cut_line(f"{tool.name} failed with {kind}{TRY_OTHERWISE}")
 
 
-def argument_problem(arguments: object, tool: Tool) -> str | None:
+def find_argument_problem(arguments: object, tool: Tool) -> str | None:
     """Return the defect of the arguments in one line, or None if they match the tool's schema."""
     try:
-        problem = problem_with(arguments, tool.input_schema)
+        problem = find_problem(arguments, tool.input_schema)
     except BrokenSchema as broken:
         return f"its own schema is broken: {broken}"
     if problem:
-        return _line(f"bad arguments at {problem}")
+        return _cut_line(f"bad arguments at {problem}")
     return None
 
 
@@ -210,7 +210,7 @@ def shorten_result(text: str) -> str:
     )
 
 
-def _line(text: str) -> str:
+def _cut_line(text: str) -> str:
     """Return the first `MAX_ERROR_CHARS` characters of a text, in one line."""
     return " ".join(text.split())[:MAX_ERROR_CHARS]
 
@@ -268,7 +268,7 @@ class ToolThreads:
         self._finished_calls: SimpleQueue[tuple[str, ToolObserved | BaseException]] = SimpleQueue()
         self._running: dict[str, _Running] = {}
 
-    def results_of(
+    def run_calls(
         self,
         calls: Sequence[Block],
         on_tick: Callable[[], None],
@@ -295,14 +295,14 @@ class ToolThreads:
                     call_id, result = self._finished_calls.get(timeout=self._wait_s())
                 except Empty:
                     on_tick()
-                    yield from self._too_slow()
+                    yield from self._abandon_slow_calls()
                     continue
                 if self._running.pop(call_id, None) is None:
                     continue  # the call was left behind
                 if isinstance(result, BaseException):
                     raise result
                 yield result
-                yield from self._too_slow()
+                yield from self._abandon_slow_calls()
         finally:
             for running in self._running.values():
                 _abandon(running)
@@ -317,7 +317,7 @@ class ToolThreads:
             call = self._take_next(waiting)
             if call is None:
                 return
-            refusal = self._refusal(call)
+            refusal = self._find_refusal(call)
             if refusal is not None:
                 yield refusal
                 continue
@@ -337,7 +337,7 @@ class ToolThreads:
         tool = self._tools.get(str(call.get("name")))
         return tool is not None and tool.changes_something
 
-    def _refusal(self, call: Block) -> ToolObserved | None:
+    def _find_refusal(self, call: Block) -> ToolObserved | None:
         """Return an error as the call's result if too many calls of its tool are abandoned.
         Else None.
         """
@@ -383,7 +383,7 @@ class ToolThreads:
     def _work(self, call: Block, label: str, abandonment: threading.Event) -> None:
         context = replace(self._context, is_abandoned=abandonment.is_set)
         try:
-            with telemetry().tool(call, label) as span:
+            with get_telemetry().tool(call, label) as span:
                 result = run_tool(call, self._tools, context)
                 span.record_tool_result(result)
             self._finished_calls.put((call["id"], result))
@@ -395,7 +395,7 @@ class ToolThreads:
         next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
         return min(TICK_S, max(0.0, next_timeout - time.monotonic()))
 
-    def _too_slow(self) -> list[ToolObserved]:
+    def _abandon_slow_calls(self) -> list[ToolObserved]:
         """Abandon the calls that have taken too long. Return an error as the result of each."""
         now = time.monotonic()
         results: list[ToolObserved] = []

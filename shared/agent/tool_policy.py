@@ -19,10 +19,10 @@ from handoff_queue.shared.agent.seen_texts import (
     Seen,
     SeenText,
     are_of_user,
-    host_of,
+    find_argument_origins,
+    get_host,
     is_allowed_host,
     is_url_of_user,
-    origins_of_arguments,
     url_carries_private_text,
     value_carries_private_text,
 )
@@ -43,11 +43,11 @@ from handoff_queue.shared.types.origins import (
     USER,
     WEB,
     Origin,
+    build_tool_origin,
+    get_origins,
     has_any,
     is_private,
     is_untrusted,
-    origins_or_unknown,
-    tool_origin,
     union,
 )
 
@@ -127,7 +127,7 @@ class PolicyRules:
     networks: tuple[NetworkRule, ...] = ()
     """The first rule that names a tool holds."""
 
-    def hosts_for(self, tool: str) -> tuple[str, ...] | None:
+    def get_hosts(self, tool: str) -> tuple[str, ...] | None:
         """Return the only hosts that a user's tool may reach. None: all networks."""
         for rule in self.networks:
             if any(fnmatchcase(tool, pattern) for pattern in rule.tools):
@@ -171,8 +171,8 @@ class ToolPolicy:
         """
         origins: dict[str, tuple[Origin, ...]] = {}
         if tool.sends or tool.acts or tool.name in self.asks:
-            origins = origins_of_arguments(arguments, seen)
-        host = self._host(tool, arguments)
+            origins = find_argument_origins(arguments, seen)
+        host = self._find_host(tool, arguments)
         if host is not None and self.hosts and not is_allowed_host(host, self.hosts):
             reason = f"{host[:100]} is not in the list of hosts of this specialist"
             return CallDecision(CallVerdict.REFUSE, reason, origins)
@@ -183,7 +183,7 @@ class ToolPolicy:
             if self._holds(rule, tool, arguments, seen):
                 if rule.verdict is CallVerdict.ALLOW:
                     break
-                return CallDecision(rule.verdict, self._reason(rule, tool, seen), origins)
+                return CallDecision(rule.verdict, self._explain_rule(rule, tool, seen), origins)
         return CallDecision(CallVerdict.ALLOW, "", origins)
 
     def allows_tools_after(
@@ -205,11 +205,11 @@ class ToolPolicy:
                 return False
         return True
 
-    def _host(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    def _find_host(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
         """Return the host of the URL that the model chose, or None."""
         if tool.url_argument is None:
             return None
-        return host_of(str(arguments.get(tool.url_argument)))
+        return get_host(str(arguments.get(tool.url_argument)))
 
     def _holds(self, rule: Rule, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> bool:
         """Return whether a rule is about the tool, the handoff has seen all that it names, and no
@@ -253,7 +253,7 @@ class ToolPolicy:
         """Return whether all hosts of the call are allowed, and no argument is private."""
         private, public = self._split(seen)
         if url is not None:
-            host = host_of(url)
+            host = get_host(url)
             is_allowed = host is not None and is_allowed_host(host, self.hosts)
             return is_allowed and not url_carries_private_text(url, private, public)
         if ANY_HOST in tool.sends:
@@ -275,8 +275,8 @@ class ToolPolicy:
                 public.append(text.text)
         return private, public
 
-    def _reason(self, rule: Rule, tool: Tool, seen: Seen) -> str:
-        sources = ", ".join(_origins_to_name(seen.origins)) or "nothing"
+    def _explain_rule(self, rule: Rule, tool: Tool, seen: Seen) -> str:
+        sources = ", ".join(_select_named_origins(seen.origins)) or "nothing"
         does = "is restricted"
         if SENDS in rule.tools and tool.sends:
             does = "sends data out"
@@ -285,7 +285,7 @@ class ToolPolicy:
         return f"{tool.name} {does}, and this handoff has seen {sources}"
 
 
-def refusal_text(decision: CallDecision) -> str:
+def describe_refusal(decision: CallDecision) -> str:
     """Return the result of a call that was not run, as the model sees it."""
     if decision.verdict is CallVerdict.ASK:
         return f"not run: {decision.reason}; a person must approve it. Go on without this call"
@@ -302,7 +302,7 @@ def _pattern_matches(pattern: str, tool: Tool) -> bool:
             return fnmatchcase(tool.name, pattern)
 
 
-def _origins_to_name(origins: Sequence[Origin]) -> list[str]:
+def _select_named_origins(origins: Sequence[Origin]) -> list[str]:
     """Return the origins that a reason names: all except `user` and `model`."""
     return [origin for origin in origins if origin not in ("user", MODEL)]
 
@@ -338,35 +338,35 @@ class CallGuard:
             return True
         return self.decide(tool, {}, conversation).verdict is CallVerdict.ALLOW
 
-    def origins(self, conversation: Conversation) -> tuple[Origin, ...]:
+    def collect_origins(self, conversation: Conversation) -> tuple[Origin, ...]:
         """Return the origins of all that the handoff has seen."""
-        groups = [text.origins for text in map(_text_seen_in, conversation.checkpoints) if text]
-        return union(origins_or_unknown(self.handoff.origins), *groups)
+        groups = [text.origins for text in map(_get_seen_text, conversation.checkpoints) if text]
+        return union(get_origins(self.handoff.origins), *groups)
 
     def collect_seen_texts(self, conversation: Conversation) -> Seen:
         """Return all texts that the handoff has seen, and the words of the user."""
         opening = "\n".join(block.get("text", "") for block in conversation.opening["content"])
-        texts = [SeenText(opening, origins_or_unknown(self.handoff.origins))]
+        texts = [SeenText(opening, get_origins(self.handoff.origins))]
         words = [self.words_of_user()]
         words += [item.text for item in self.handoff.feedback if item.author == "user"]
         texts += [SeenText(text, (USER,)) for text in words if text]
-        texts += [text for text in map(_text_seen_in, conversation.checkpoints) if text]
-        return Seen().plus(*texts)
+        texts += [text for text in map(_get_seen_text, conversation.checkpoints) if text]
+        return Seen().add(*texts)
 
 
-def _text_seen_in(checkpoint: Checkpoint) -> SeenText | None:
+def _get_seen_text(checkpoint: Checkpoint) -> SeenText | None:
     """Return the text of others that a checkpoint has, or None."""
     match checkpoint:
         case ToolObserved():
-            return SeenText(checkpoint.text, origins_or_unknown(checkpoint.origins))
+            return SeenText(checkpoint.text, get_origins(checkpoint.origins))
         case UserPrompted():
             return SeenText(checkpoint.text, (USER,))
         case ModelReplied():
-            return _text_seen_at_provider(checkpoint)
+            return _get_text_seen_at_provider(checkpoint)
     return None
 
 
-def _text_seen_at_provider(reply: ModelReplied) -> SeenText | None:
+def _get_text_seen_at_provider(reply: ModelReplied) -> SeenText | None:
     """Return the results of tools that the provider has run, or None."""
     results: list[Block] = []
     origins: set[Origin] = set()
@@ -375,7 +375,7 @@ def _text_seen_at_provider(reply: ModelReplied) -> SeenText | None:
         if kind == _SEARCH_RESULT:
             origins.add(WEB)
         elif kind.endswith(_RESULT_OF_CODE):
-            origins.add(tool_origin(CODE_EXECUTION))
+            origins.add(build_tool_origin(CODE_EXECUTION))
         else:
             continue
         results.append(block)

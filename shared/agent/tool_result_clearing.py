@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.agent.conversation import Conversation
-from handoff_queue.shared.agent.opening_message import READ_RESULT, part_from, read_result_schema
+from handoff_queue.shared.agent.opening_message import READ_RESULT, cut_part, read_result_schema
 from handoff_queue.shared.agent.prices import USUAL_WINDOW
-from handoff_queue.shared.agent.token_estimates import MIN_CLEARED_CHARS, tokens_of
+from handoff_queue.shared.agent.token_estimates import MIN_CLEARED_CHARS, estimate_tokens
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import observe_result
 from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
@@ -53,7 +53,7 @@ class ClearingRules:
     """Newest results that stay, if they fit."""
 
 
-def clearing_rules(context: ContextRules | None, longest_prompt: int) -> ClearingRules:
+def build_clearing_rules(context: ContextRules | None, longest_prompt: int) -> ClearingRules:
     """Return the rules of an agent.
 
     Args:
@@ -65,11 +65,11 @@ def clearing_rules(context: ContextRules | None, longest_prompt: int) -> Clearin
     return ClearingRules(rules.clear_tools_at or usual, rules.keep)
 
 
-USUAL_CLEARING = clearing_rules(None, USUAL_WINDOW)
+USUAL_CLEARING = build_clearing_rules(None, USUAL_WINDOW)
 """Rules for a model whose context window is not known."""
 
 
-def results_to_clear(
+def choose_results_to_clear(
     conversation: Conversation, expected_tokens: int, rules: ClearingRules
 ) -> ContextCleared | None:
     """Return the results to clear before the next call. None: the request is small enough, or
@@ -90,19 +90,19 @@ def results_to_clear(
             unseen_ids.add(checkpoint.tool_use_id)
     old: list[ToolObserved] = []
     new: list[ToolObserved] = []
-    for observed in clearable_results(conversation):
+    for observed in list_clearable_results(conversation):
         if observed.tool_use_id in unseen_ids:
             new.append(observed)
         else:
             old.append(observed)
     surplus = max(0, len(old) + len(new) - rules.keep)
     cleared_results = old[:surplus]
-    freed_tokens = sum(map(tokens_of, cleared_results))
+    freed_tokens = sum(map(estimate_tokens, cleared_results))
     for observed in [*old[surplus:], *new][:-1]:
         if expected_tokens - freed_tokens < rules.at_tokens:
             break
         cleared_results.append(observed)
-        freed_tokens += tokens_of(observed)
+        freed_tokens += estimate_tokens(observed)
     if freed_tokens < max(1, rules.at_tokens // MIN_FREED):
         return None
     return ContextCleared(
@@ -110,7 +110,7 @@ def results_to_clear(
     )
 
 
-def clearable_results(conversation: Conversation) -> list[ToolObserved]:
+def list_clearable_results(conversation: Conversation) -> list[ToolObserved]:
     """Return the results that requests show and that are long enough, oldest first."""
     cleared_ids = conversation.cleared
     results: list[ToolObserved] = []
@@ -142,7 +142,7 @@ def find_cleared_result(
     if call.get("name") == READ_RESULT:
         return _read_again(conversation, call, reads_steps=tool is not None)
     if tool is not None and tool.is_lookup:
-        for earlier in conversation.results_of_equal_calls(call):
+        for earlier in conversation.find_results_of_equal_calls(call):
             if earlier.tool_use_id in cleared_ids:
                 return earlier.model_copy(update={"tool_use_id": call["id"]})
     return None
@@ -165,18 +165,18 @@ def _read_again(
     names = conversation.call_names
     for observed in conversation.observed:
         if names.get(observed.tool_use_id) == wanted_name:
-            return _part_of(observed, call, offset)
+            return _cut_part(observed, call, offset)
     if reads_steps:
         return None
     return observe_result(call, f"no result has the name {wanted_name[:60]!r}", is_error=True)
 
 
-def _part_of(observed: ToolObserved, call: Block, offset: object) -> ToolObserved:
+def _cut_part(observed: ToolObserved, call: Block, offset: object) -> ToolObserved:
     """Return the part of a result from an offset on, as the result of a call."""
     last_offset = max(0, len(observed.text) - 1)
     if not isinstance(offset, int) or not 0 <= offset <= last_offset:
         return observe_result(call, f"offset must be from 0 to {last_offset}", is_error=True)
-    text = part_from(observed.text, offset)
+    text = cut_part(observed.text, offset)
     if observed.source:
         text = f"[source: {observed.source}]\n{text}"
     fields = {"origins": observed.origins, "images": observed.images}

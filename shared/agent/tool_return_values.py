@@ -27,7 +27,7 @@ _SIGNATURES = (
 )
 
 
-def media_type_of(data: bytes) -> str | None:
+def find_media_type(data: bytes) -> str | None:
     """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are not
     such an image.
     """
@@ -40,13 +40,13 @@ def media_type_of(data: bytes) -> str | None:
     return None
 
 
-def image_of(data: bytes) -> Image | None:
+def parse_image(data: bytes) -> Image | None:
     """Return the bytes as an image, or None if `media_type_of` knows no such image.
 
     Raises:
         ToolFailed: the image is broken, or larger than the Messages API takes.
     """
-    media_type = media_type_of(data)
+    media_type = find_media_type(data)
     if media_type is None:
         return None
     import imagesize  # few tools return an image, and each tool host would import it
@@ -96,7 +96,7 @@ arrays and scalars.
 """
 
 
-def output_of(name: str, value: Any) -> ToolOutput:
+def convert_output(name: str, value: Any) -> ToolOutput:
     """Convert a tool's return value into the text and the images that the model sees. An
     awaitable is run to its end first.
 
@@ -112,7 +112,7 @@ def output_of(name: str, value: Any) -> ToolOutput:
 
         value = asyncio.run(_await_value(value))
     reading = _Reading(name)
-    plain = reading.plain(value)
+    plain = reading.convert(value)
     if len(reading.images) > MAX_IMAGES_A_RESULT:
         raise ToolFailed(
             f"{name} returned {len(reading.images)} images;"
@@ -121,10 +121,10 @@ def output_of(name: str, value: Any) -> ToolOutput:
     images = tuple(reading.images)
     if isinstance(plain, str):
         return ToolOutput(plain, images)
-    return ToolOutput(_json(name, plain, reading.fallback), images)
+    return ToolOutput(_encode_json(name, plain, reading.convert_unknown), images)
 
 
-def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
+def _encode_json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
     """Return a tool's return value as JSON. `fallback` converts values of unknown types.
 
     Raises:
@@ -133,13 +133,15 @@ def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
     try:
         plain = to_jsonable_python(value, inf_nan_mode="null", fallback=fallback)
         return json.dumps(
-            replace_all_lone_surrogates(_finite(plain)), ensure_ascii=False, allow_nan=False
+            replace_all_lone_surrogates(_replace_non_finite(plain)),
+            ensure_ascii=False,
+            allow_nan=False,
         )
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise ToolFailed(f"{name} returned a value that cannot be written as JSON") from error
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """Return the value with None in place of NaN and infinities. Pydantic models may let these
     through.
     """
@@ -148,13 +150,13 @@ def _finite(value: Any) -> Any:
             return value
         return None
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     return value
 
 
-def _plain_method(value: Any) -> Callable[[], Any] | None:
+def _find_plain_method(value: Any) -> Callable[[], Any] | None:
     """Return a function that converts the object to plain values, or None if it has no such
     method.
     """
@@ -175,7 +177,7 @@ class _Reading:
         self._name = name
         self.images: list[Image] = []
 
-    def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
+    def convert(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
         """Return the value with its bytes as text, its images as "[image 1]", and its
         enumeration members as their values. This includes the items of plain containers.
         Pydantic converts all other values later.
@@ -193,7 +195,7 @@ class _Reading:
             return str.__str__(value)
         if isinstance(value, Iterator) or inspect.isasyncgen(value):
             raise ToolFailed(
-                f"{self._name} returned {_kind_of(value)}, which has not produced its items;"
+                f"{self._name} returned {_describe_type(value)}, which has not produced its items;"
                 " it must return a list"
             )
         is_bytes = isinstance(value, bytes | bytearray | memoryview)
@@ -204,14 +206,14 @@ class _Reading:
             return value
         within = inside | {id(value)}
         if type(value) in (list, tuple, set, frozenset):
-            return [self.plain(item, within) for item in value]
+            return [self.convert(item, within) for item in value]
         if type(value) is dict:
-            return {key: self.plain(item, within) for key, item in value.items()}
+            return {key: self.convert(item, within) for key, item in value.items()}
         return value
 
     def _decode_bytes(self, data: bytes) -> str:
         """Return the bytes as UTF-8 text. Collect an image, and return its label."""
-        image = image_of(data)
+        image = parse_image(data)
         if image is not None:
             self.images.append(image)
             return f"[image {len(self.images)}]"
@@ -223,7 +225,7 @@ class _Reading:
                 "JPEG, GIF or WebP image"
             ) from None
 
-    def fallback(self, value: Any) -> Any:
+    def convert_unknown(self, value: Any) -> Any:
         """Convert a value that pydantic does not know into a value that it may know.
 
         Raises:
@@ -232,9 +234,10 @@ class _Reading:
         if inspect.isawaitable(value):
             getattr(value, "close", lambda: None)()
             raise ToolFailed(
-                f"{self._name} returned {_kind_of(value)} inside of another value; it must await it"
+                f"{self._name} returned {_describe_type(value)} inside of another value; it must"
+                " await it"
             )
-        plain = self.plain(value)
+        plain = self.convert(value)
         if plain is not value:
             return plain
         if isinstance(value, Mapping):
@@ -247,18 +250,18 @@ class _Reading:
             for field in fields:
                 by_name[field.name] = getattr(value, field.name)
             return by_name
-        convert = _plain_method(value)
+        convert = _find_plain_method(value)
         if convert is not None:
             return convert()
         has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
         if has_text and not callable(value):
             return str(value)
         raise ToolFailed(
-            f"{self._name} returned {_kind_of(value)}, which cannot be written as JSON"
+            f"{self._name} returned {_describe_type(value)}, which cannot be written as JSON"
         )
 
 
-def _kind_of(value: object) -> str:
+def _describe_type(value: object) -> str:
     """Return the type of a value in words, such as `an int`."""
     return with_article(type(value).__name__)
 

@@ -17,8 +17,8 @@ from handoff_queue.shared.types.errors import (
     Paused,
 )
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
-from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage, passage_of
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, make_ref
+from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage, compute_passage
 
 
 class AttemptEnd(StrEnum):
@@ -68,7 +68,7 @@ class AttemptOutcome:
     """New events of the journal."""
 
 
-def outcome_of_interrupt(claim: HandoffClaim, reason: Interrupted) -> AttemptOutcome:
+def handle_interrupt(claim: HandoffClaim, reason: Interrupted) -> AttemptOutcome:
     """Return the outcome of a claim that ends without a result. A drained claim is released
     here, and a deferred claim is deferred.
     """
@@ -88,7 +88,7 @@ def outcome_of_interrupt(claim: HandoffClaim, reason: Interrupted) -> AttemptOut
             return AttemptOutcome(AttemptEnd.ELSEWHERE, str(reason))
 
 
-def figures_of(
+def collect_figures(
     claim: HandoffClaim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
 ) -> dict[str, str | int | float | None]:
     """Return the figures of a result for the log, without any text of the model.
@@ -112,7 +112,7 @@ def figures_of(
     }
 
 
-def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
+def list_passages(result: HandoffResult) -> tuple[Passage, ...]:
     """Return the places that the step's own claims cite, each once. The claims of other steps are
     left out: they say the same wherever they are used.
     """
@@ -121,11 +121,11 @@ def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
         if not claim.id.startswith(f"{result.step_id}."):
             continue
         for source in claim.sources:
-            passages[passage_of(source)] = None
+            passages[compute_passage(source)] = None
     return tuple(passages)[:MAX_PASSAGES]
 
 
-def handoff_finished_event(
+def build_handoff_finished_event(
     result: HandoffResult, worker: str, text: str | None = None
 ) -> HandoffFinished:
     """Return the journal's event of a result, without any text of the model.
@@ -139,14 +139,14 @@ def handoff_finished_event(
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
-        result=ref(text),
+        result=make_ref(text),
         usage=result.usage,
         turns=result.turns,
         stop_reason=result.stop_reason,
         confidence=result.confidence,
         claims=len(result.claims),
         comparable=len(comparable),
-        passages=passages_of(result) or None,
+        passages=list_passages(result) or None,
         model=result.model,
         replies_by_model=result.replies_by_model,
         worker=worker,

@@ -23,7 +23,7 @@ from kombu import Queue
 from handoff_queue.shared.broker.flower_options import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
 from handoff_queue.shared.observability import failpoints
-from handoff_queue.shared.observability.logs import configure_logging, log_of
+from handoff_queue.shared.observability.logs import configure_logging, get_log
 from handoff_queue.shared.settings.foreign_environment import (
     check_celery_command,
     check_tls_variables,
@@ -34,7 +34,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 DEFAULT_THREADS = 16
 """Slots of a worker that is started without `-c`. A slot mostly waits for a model call. A
@@ -52,7 +52,7 @@ After the last try, the publication fails, and the sweeper publishes the message
 """
 
 
-def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
+def make_app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
     """Return the app that `make` makes, for a module that Celery's own command line imports.
 
     Raises:
@@ -105,22 +105,22 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     it logs through `shared.observability.logs`.
     """
     address = read_address(redis_url)
-    url = _celery_url(address)
-    transport = _transport_options(address)
+    url = _build_celery_url(address)
+    transport = _build_transport_options(address)
     own_queues = list(dict.fromkeys(queues))
     queue_names = dict.fromkeys([*own_queues, UNROUTED_QUEUE])
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
-        **_messages(),
-        **_broker(transport),
-        **_results(transport),
-        **_exchanges(address.prefix),
+        **_build_message_settings(),
+        **_build_broker_settings(transport),
+        **_build_result_settings(transport),
+        **_build_exchange_settings(address.prefix),
         broker_use_ssl=address.tls or False,
         redis_backend_use_ssl=address.tls or False,
-        **_worker(),
-        task_queues=[_queue(queue) for queue in queue_names],
+        **_build_worker_settings(),
+        task_queues=[_build_queue(queue) for queue in queue_names],
     )
-    if failpoints.folder() is not None:
+    if failpoints.get_folder() is not None:
         from handoff_queue.shared.broker.failpoint_transport import (
             FailingStoreBackend,
             use_failpoints,
@@ -139,14 +139,14 @@ def declare_queues(app: Celery, queues: Iterable[str]) -> None:
     """
     for queue in queues:
         if queue not in app.amqp.queues:
-            app.amqp.queues.add(_queue(queue))
+            app.amqp.queues.add(_build_queue(queue))
 
 
-def _queue(name: str) -> Queue:
+def _build_queue(name: str) -> Queue:
     return Queue(name, routing_key=name)
 
 
-def _messages() -> dict[str, Any]:
+def _build_message_settings() -> dict[str, Any]:
     return {
         "task_serializer": "json",
         "result_serializer": "json",
@@ -174,7 +174,7 @@ def _messages() -> dict[str, Any]:
     }
 
 
-def _broker(transport: dict[str, Any]) -> dict[str, Any]:
+def _build_broker_settings(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "broker_transport_options": {
             **transport,
@@ -194,7 +194,7 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _results(transport: dict[str, Any]) -> dict[str, Any]:
+def _build_result_settings(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "result_expires": 86_400,  # only results of Celery itself, after an unexpected failure
         "result_extended": False,  # would store arguments
@@ -212,7 +212,7 @@ def _results(transport: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worker() -> dict[str, Any]:
+def _build_worker_settings() -> dict[str, Any]:
     return {
         # a model call is waiting: a slot is a thread, not 115 MB of process
         "worker_pool": "threads",
@@ -233,7 +233,7 @@ def _worker() -> dict[str, Any]:
     }
 
 
-def _exchanges(prefix: str) -> dict[str, Any]:
+def _build_exchange_settings(prefix: str) -> dict[str, Any]:
     """Return the names of the exchanges. With Celery's default names, `control shutdown` of
     another app on this database would end our workers.
     """
@@ -244,7 +244,7 @@ def _exchanges(prefix: str) -> dict[str, Any]:
     }
 
 
-def _celery_url(address: RedisAddress) -> str:
+def _build_celery_url(address: RedisAddress) -> str:
     """Return the URL in Celery's form, without the options of the address, which become
     settings. Several sentinels become several URLs, joined by semicolons. Celery tries them in
     order.
@@ -261,7 +261,7 @@ def _celery_url(address: RedisAddress) -> str:
     return ";".join(urls)
 
 
-def _transport_options(address: RedisAddress) -> dict[str, Any]:
+def _build_transport_options(address: RedisAddress) -> dict[str, Any]:
     """Return the transport options for messages and results. Flower reads `global_keyprefix`,
     too.
     """

@@ -12,11 +12,11 @@ from typing import Any
 
 from celery.backends.redis import RedisBackend, SentinelBackend
 
-from handoff_queue.shared.broker.message_publisher import message_in, publish
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.broker.message_publisher import parse_message, publish
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.redis.tls import share_contexts
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class _PartsLeft(int):
@@ -48,7 +48,7 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         if not isinstance(left, _PartsLeft) or left != 0:
             return
         try:
-            publish(self.app, message_in(request.chord))
+            publish(self.app, parse_message(request.chord))
         except Exception:  # an invalid chord, or an error of the broker's client
             log.exception("cannot send the body of a chord", group=request.group)
 

@@ -19,15 +19,19 @@ from celery.worker.consumer import Consumer
 from celery.worker.consumer.control import Control
 
 from handoff_queue.shared.broker.kombu_message_validation import (
+    find_arguments_problem,
+    find_task_problem,
     no_such_task,
-    problem_with_arguments,
-    problem_with_task,
 )
-from handoff_queue.shared.broker.remote_control import control_commands, send_reply, take_command
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.broker.remote_control import (
+    build_control_commands,
+    send_reply,
+    take_command,
+)
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import StoreError
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 READ_TIMEOUT_S = 0.1
 """Longest blocking read, in seconds, of a worker that leaves out a queue. A blocking read
@@ -157,7 +161,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         for step in self.steps:
             if isinstance(step, Control):
                 node = step.box.node
-                node.handlers = control_commands(node.handlers)
+                node.handlers = build_control_commands(node.handlers)
                 node.handle_message = partial(take_command, node)
                 node.reply = partial(send_reply, node)
 
@@ -210,7 +214,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         take = super().create_task_handler(*args, **kwargs)
 
         def take_if_valid(message: Any) -> None:
-            problem = self._problem_with(message)
+            problem = self._find_problem(message)
             if problem is None:
                 take(message)
             else:
@@ -218,11 +222,11 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
 
         return take_if_valid
 
-    def _problem_with(self, message: Any) -> str | None:
+    def _find_problem(self, message: Any) -> str | None:
         """Return the reason why this process cannot run the message, or None. Celery's own
         tasks are refused, because nothing sends them.
         """
-        problem = problem_with_task(message.headers, message.content_type, message.content_encoding)
+        problem = find_task_problem(message.headers, message.content_type, message.content_encoding)
         if problem:
             return problem
         name = message.headers["task"]
@@ -232,7 +236,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             payload = message.decode()
         except Exception as error:  # noqa: BLE001 - kombu's decoders raise errors of many types
             return f"kombu cannot read its body as JSON ({type(error).__name__})"
-        problem = problem_with_arguments(payload)
+        problem = find_arguments_problem(payload)
         if problem:
             return problem
         try:

@@ -23,8 +23,8 @@ from kombu.transport import redis as redis_transport
 from handoff_queue.shared.broker.chord_result_backend import StoreBackend
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
 from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
-from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, around, at
-from handoff_queue.shared.store.fair_queue import member_of
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, reach, run_between
+from handoff_queue.shared.store.fair_queue import get_member
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 
@@ -32,11 +32,11 @@ LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 class _QoS(ProcessQoS):
     def ack(self, delivery_tag: str) -> None:
         acknowledge = super().ack
-        around("ack", "", lambda: acknowledge(delivery_tag), LOST)
+        run_between("ack", "", lambda: acknowledge(delivery_tag), LOST)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         reject = super().reject
-        around(
+        run_between(
             "requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST
         )
 
@@ -46,22 +46,22 @@ class _Channel(PersistentChannel):
 
     def _take(self, queue: str, popped_message: Mapping[str, Any], connection: Any) -> bytes | None:
         take = super()._take
-        return around("take", "", lambda: take(queue, popped_message, connection), LOST)
+        return run_between("take", "", lambda: take(queue, popped_message, connection), LOST)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
-        at(f"take.{BEFORE}")
+        reach(f"take.{BEFORE}")
         super()._ask(queues, connection)
 
-    def _answer(self, connection: Any) -> Any:
-        answer = super()._answer(connection)
-        at(f"take.{AFTER}", LOST)
+    def _read_answer(self, connection: Any) -> Any:
+        answer = super()._read_answer(connection)
+        reach(f"take.{AFTER}", LOST)
         return answer
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put
-        is_part = member_of(message) is not None and message["headers"]["group"] is not None
+        is_part = get_member(message) is not None and message["headers"]["group"] is not None
         point = "part" if is_part else queue
-        around("publish", point, lambda: put(queue, message, **kwargs), LOST)
+        run_between("publish", point, lambda: put(queue, message, **kwargs), LOST)
 
 
 class FailingTransport(Transport):
@@ -76,7 +76,7 @@ class _PartsReturn:
     def on_chord_part_return(self, *part: Any, **rest: Any) -> None:
         backend: Any = super()
         part_returns = backend.on_chord_part_return
-        around("chord", "part", lambda: part_returns(*part, **rest), LOST)
+        run_between("chord", "part", lambda: part_returns(*part, **rest), LOST)
 
 
 class FailingStoreBackend(_PartsReturn, StoreBackend):
@@ -88,12 +88,12 @@ class FailingBackend(_PartsReturn, RedisBackend):  # type: ignore[misc]
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         set_size = super().set_chord_size
-        around("chord", "size", lambda: set_size(group_id, chord_size), LOST)
+        run_between("chord", "size", lambda: set_size(group_id, chord_size), LOST)
 
     @property
     def _chord_part_return_script(self) -> Any:
         script = super()._chord_part_return_script
-        return lambda **call: around("chord", "count", lambda: script(**call), LOST)
+        return lambda **call: run_between("chord", "count", lambda: script(**call), LOST)
 
 
 class _FailingConnection(IsolatedConnection):

@@ -24,8 +24,8 @@ from flower.views.broker import BrokerView
 from tornado.ioloop import IOLoop
 from tornado.web import authenticated, url
 
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.settings.settings import load_settings, redis_url_of
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.settings.settings import get_redis_url, load_settings
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import HandoffError
@@ -74,7 +74,7 @@ MAX_NUMBER = 4e9
 MAX_CLOCK = 10**15
 """The largest logical clock of an event. It counts messages and events."""
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 def list_all_queues() -> None:
@@ -86,12 +86,12 @@ def list_all_queues() -> None:
         if isinstance(handler, tuple):
             pattern, page, *more = handler
         else:
-            pattern, page, *more = _parts(handler)
+            pattern, page, *more = _list_parts(handler)
         if page in pages:
             handlers[place] = url(pattern, pages[page], *more)
 
 
-def queues_of_the_fleet(store: Store) -> list[str]:
+def list_queues(store: Store) -> list[str]:
     """Return the names of the queues to show. They are the queues of our own roles, of live
     processes, and of each handoff that was ever published. They are sorted. A queue whose
     length the user of Flower may not read is left out.
@@ -99,26 +99,28 @@ def queues_of_the_fleet(store: Store) -> list[str]:
     Raises:
         HandoffError: Redis cannot be read.
     """
-    queues = PERMANENT_QUEUES | store.presence.served_queues() | {*store.health.used_queues()}
-    return store.health.readable_queues(queues)
+    queues = (
+        PERMANENT_QUEUES | store.presence.list_served_queues() | {*store.health.list_used_queues()}
+    )
+    return store.health.filter_readable_queues(queues)
 
 
 @cache
 def _store() -> Store:
     settings = load_settings()
-    return open_store(redis_url_of(settings), settings, timeout_s=ONLOOKER_TIMEOUT_S)
+    return open_store(get_redis_url(settings), settings, timeout_s=ONLOOKER_TIMEOUT_S)
 
 
 def _read_queues() -> list[str]:
     """Return all queues of the fleet; none if Redis cannot be read."""
     try:
-        return queues_of_the_fleet(_store())
+        return list_queues(_store())
     except HandoffError as error:
         log.warning("cannot read the queues", why=str(error))
         return []
 
 
-def _parts(handler: Any) -> tuple[Any, ...]:
+def _list_parts(handler: Any) -> tuple[Any, ...]:
     return handler.regex.pattern, handler.handler_class, handler.kwargs, handler.name
 
 
@@ -153,7 +155,7 @@ def check_events() -> None:
     names: set[tuple[str, ...]] = set()
 
     def on_event(self: Any, event: Any) -> None:
-        clean = usable_event(event)
+        clean = select_usable_event(event)
         if clean is None:
             return
         new: list[tuple[str, ...]] = [(clean["hostname"], clean["type"])]
@@ -251,7 +253,7 @@ def with_usable_clock(event: Any) -> Any:
     return event
 
 
-def usable_event(event: object) -> dict[str, Any] | None:
+def select_usable_event(event: object) -> dict[str, Any] | None:
     """Return the known fields of an event whose values have the type that Celery sends. Return
     None if a field that Flower needs is missing.
     """

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins
-from handoff_queue.shared.settings.ports import MAX_PORT, unusable_port
+from handoff_queue.shared.settings.ports import MAX_PORT, build_unusable_port_error
 from handoff_queue.shared.types.errors import UserError
 
 
@@ -66,7 +66,7 @@ def _check_port(address: str, port: int) -> None:
     try:
         sockets = bind_sockets(port, address=address)
     except OSError as error:
-        raise unusable_port(port, error, advice) from error
+        raise build_unusable_port_error(port, error, advice) from error
     for bound in sockets:
         bound.close()
 

@@ -50,7 +50,7 @@ def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
     Raises:
         Exception: any error of a broker's client. Its text may hold the URL.
     """
-    options = _OPTIONS.get(_kind_of(url), {})
+    options = _OPTIONS.get(_get_kind(url), {})
     with Connection(url, connect_timeout=TIMEOUT_S, transport_options=options) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0.1, timeout=TIMEOUT_S)
         task_message = builder.amqp.as_task_v2(
@@ -129,7 +129,7 @@ class HostResults:
         )
         self._of_thread = threading.local()
         try:
-            self._backend()
+            self._get_backend()
         except Exception as error:  # noqa: BLE001 - each kind of backend has errors of its own
             scheme = url.partition("://")[0]
             raise UserError(
@@ -137,7 +137,7 @@ class HostResults:
                 " install its package, or correct the URL"
             ) from None  # the text of the error may hold the URL
 
-    def _backend(self) -> Any:
+    def _get_backend(self) -> Any:
         """Return the backend of this thread: some kinds of backends are not safe between
         threads.
         """
@@ -152,7 +152,7 @@ class HostResults:
         Raises:
             Exception: any error of a backend's client. Its text may hold the URL.
         """
-        meta = self._backend().get_task_meta(task_id, cache=False)
+        meta = self._get_backend().get_task_meta(task_id, cache=False)
         state = meta.get("status")
         if state == states.SUCCESS:
             return HostResult(meta.get("result"))
@@ -161,7 +161,7 @@ class HostResults:
         return None
 
 
-def _kind_of(url: str) -> str:
+def _get_kind(url: str) -> str:
     """Return the key of the URL's scheme in `_OPTIONS`, or the scheme itself."""
     scheme = url.partition("://")[0]
     return {"rediss": "redis", "amqps": "amqp", "pyamqp": "amqp"}.get(scheme, scheme)

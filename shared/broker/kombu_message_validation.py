@@ -14,8 +14,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.store.fair_queue import member_of
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.store.fair_queue import get_member
+from handoff_queue.shared.types.ids import create_word
 
 UNREADABLE = "unreadable"
 """Header of a message that wraps an invalid element: the reason why it is not a message."""
@@ -58,7 +58,7 @@ _QUOTED_CHARS = 100
 """Characters of foreign text in a reason."""
 
 
-def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
+def parse_frame(frame: bytes, queue: str) -> dict[str, Any]:
     """Return the message in the frame, or a message that wraps an invalid frame.
 
     The address of the message is the queue that had the frame. A process that puts the message back
@@ -67,17 +67,17 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
     try:
         # `loads` of bytes would also accept other encodings, and half characters
         value = json.loads(frame.decode())
-        why = problem_with(value)
+        why = find_problem(value)
     except (ValueError, RecursionError) as error:
         why = f"its JSON cannot be read ({type(error).__name__})"
     if why is None:
         message: dict[str, Any] = value
         message["properties"]["delivery_info"].update(exchange="", routing_key=queue)
         return message
-    return _message_around(frame, queue, why)
+    return _wrap_frame(frame, queue, why)
 
 
-def problem_with(value: object) -> str | None:
+def find_problem(value: object) -> str | None:
     """Return why kombu could not read the value of an element as a message, or could not put
     the message back later. Return None if it can do both.
     """
@@ -95,7 +95,7 @@ def problem_with(value: object) -> str | None:
         properties.get("delivery_tag"),
         info.get("exchange"),
         info.get("routing_key"),
-        member_of(value) or "",
+        get_member(value) or "",
     ):
         return (
             "a message must have a delivery_tag, an exchange and a routing_key, and may name"
@@ -103,10 +103,10 @@ def problem_with(value: object) -> str | None:
         )
     if not isinstance(body, str | None):
         return "the body of a message must be a text"
-    return _problem_with_body(body or "", properties.get("body_encoding"))
+    return _find_body_problem(body or "", properties.get("body_encoding"))
 
 
-def problem_with_task(
+def find_task_problem(
     headers: Mapping[str, Any], content_type: object, content_encoding: object
 ) -> str | None:
     """Return why these headers are not the headers of one of our tasks; None if they are."""
@@ -128,7 +128,7 @@ def problem_with_task(
     return None
 
 
-def problem_with_arguments(payload: object) -> str | None:
+def find_arguments_problem(payload: object) -> str | None:
     """Return why this body cannot be the arguments of a task; None if it can."""
     kinds = (list, dict, dict)
     if (
@@ -152,7 +152,7 @@ def no_such_task(name: str) -> str:
     return f"there is no task {visible_name} in this version"
 
 
-def _problem_with_body(body: str, encoding: object) -> str | None:
+def _find_body_problem(body: str, encoding: object) -> str | None:
     if encoding in (None, "", "utf-8"):
         if _are_texts(body):
             return None
@@ -166,10 +166,10 @@ def _problem_with_body(body: str, encoding: object) -> str | None:
     return None
 
 
-def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
+def _wrap_frame(frame: bytes, queue: str, why: str) -> dict[str, Any]:
     properties = {
         "body_encoding": "base64",
-        "delivery_tag": new_word(),
+        "delivery_tag": create_word(),
         "delivery_info": {"exchange": "", "routing_key": queue},
     }
     body = base64.b64encode(frame).decode()

@@ -51,10 +51,10 @@ class ChordPart:
     group_id: str
     index: int
     body: Mapping[str, Any]
-    """Body of the chord, in the form of `signature_of`."""
+    """Body of the chord, in the form of `build_signature`."""
 
 
-def signature_of(message: TaskMessage) -> dict[str, Any]:
+def build_signature(message: TaskMessage) -> dict[str, Any]:
     """Return the message in the form of a chord's body, which the worker that ends the last
     part sends.
     """
@@ -71,7 +71,7 @@ def signature_of(message: TaskMessage) -> dict[str, Any]:
     return {**call, "subtask_type": None, "immutable": True}
 
 
-def message_in(signature: Mapping[str, Any]) -> TaskMessage:
+def parse_message(signature: Mapping[str, Any]) -> TaskMessage:
     """Return the message of a chord's body.
 
     Raises:
@@ -106,10 +106,10 @@ def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
     """
     with app.producer_pool.acquire(block=True) as producer:
         for message in with_pauses(messages):
-            app.send_task(message.task, producer=producer, **_options(message))
+            app.send_task(message.task, producer=producer, **_build_options(message))
 
 
-def _options(message: TaskMessage) -> dict[str, Any]:
+def _build_options(message: TaskMessage) -> dict[str, Any]:
     """Return the arguments of `send_task` for a message."""
     headers: dict[str, Any] = {MEMBER_HEADER: message.member}
     if message.is_first:

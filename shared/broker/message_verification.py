@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from celery.exceptions import Reject
 
 from handoff_queue.shared.broker.task_exceptions import TaskFails, TaskWaits
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.types.errors import MalformedMessage, StoreError, UntrustedMessage
 from handoff_queue.shared.types.handoff import AgentHandoff
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 MAX_FOREIGN_CHARS = 10_000
 """Characters of an argument that is not a text, in a dead letter."""

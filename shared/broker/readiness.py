@@ -23,25 +23,25 @@ def touch_while_alive(app: Any) -> None:
 
     from handoff_queue.shared.broker.celery_signals import WorkerSignals
 
-    def ready(**_: Any) -> None:
-        if (file := _file()) is not None:
+    def mark_ready(**_: Any) -> None:
+        if (file := _get_file()) is not None:
             file.touch()
 
     def heartbeat(**_: Any) -> None:
-        if (file := _file()) is not None and file.exists():
+        if (file := _get_file()) is not None and file.exists():
             file.touch()
 
     def end(**_: Any) -> None:
-        if (file := _file()) is not None:
+        if (file := _get_file()) is not None:
             file.unlink(missing_ok=True)
 
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_ready, ready)
+    worker.connect(signals.worker_ready, mark_ready)
     worker.connect(signals.heartbeat_sent, heartbeat)
     worker.connect(signals.worker_shutting_down, end)
 
 
-def _file() -> Path | None:
+def _get_file() -> Path | None:
     file_name = os.environ.get(READY_FILE)
     if file_name:
         return Path(file_name)

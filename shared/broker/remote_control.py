@@ -9,9 +9,9 @@ from typing import Any
 
 from kombu.pidbox import Node
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 REMOTE_CONTROL = ("ping", "active_queues", "stats", "registered", "enable_events")
 """Control commands that a worker obeys. `handoff doctor` and Flower need these commands, and no
@@ -25,7 +25,9 @@ tasks are the handoffs of all tenants.
 """
 
 
-def control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def build_control_commands(
+    commands: Mapping[str, Callable[..., Any]],
+) -> dict[str, Callable[..., Any]]:
     """Return a worker's control commands.
 
     Every program that reaches Redis can publish a command. Celery's other commands could stop all

@@ -36,12 +36,12 @@ from handoff_queue.shared.broker.task_exceptions import (
     TaskWaits,
 )
 from handoff_queue.shared.broker.worker_slots import SLOTS
-from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.observability.logs import get_log, logged_as
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class ParsedRequest(Request):  # type: ignore[misc]

@@ -34,8 +34,8 @@ from kombu.exceptions import OperationalError
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
-from handoff_queue.shared.broker.kombu_message_validation import deliverable, problem_with
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.broker.kombu_message_validation import find_problem, parse_frame
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.fair_queue import (
     ALONE_SUFFIX,
     DEQUEUE,
@@ -44,23 +44,23 @@ from handoff_queue.shared.store.fair_queue import (
     MEMBER_HEADER,
     PURGE,
     TAKE,
-    dequeue_arguments,
+    build_dequeue_arguments,
     enqueue_arguments,
-    member_of,
+    get_member,
     take_arguments,
 )
 from handoff_queue.shared.store.redis.client_factory import (
     PlainConnection,
     SentinelConnection,
     SentinelTlsConnection,
-    driver_info,
+    build_driver_info,
 )
-from handoff_queue.shared.store.redis.script import Script, may_load, user_of
+from handoff_queue.shared.store.redis.script import Script, get_user, may_load
 from handoff_queue.shared.store.redis.tls import share_contexts
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.ids import create_word
 from handoff_queue.shared.types.names import ROLES_QUEUE
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 KEYS_OF_KOMBU = (
     "keyprefix_queue",
@@ -105,7 +105,7 @@ class LibraryScript:
         return self._script.add(client, [len(keys), *keys, *args])
 
 
-def library_scripts() -> tuple[str, ...]:
+def list_library_scripts() -> tuple[str, ...]:
     """Return the texts of the scripts that kombu runs."""
     texts: list[str] = []
     for name in (_REFRESH, _SWEEP):
@@ -211,7 +211,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     """Prefix of every key of this channel: queues, bindings, and unacknowledged messages."""
 
     def _next_delivery_tag(self) -> str:
-        return new_word()
+        return create_word()
 
     def _get_client(self) -> Any:
         """Return the class of clients. Move kombu's `global_keyprefix` into the key names of
@@ -233,7 +233,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """Deliver a broadcast message, or log and drop an invalid one. A sender that waits for
         an answer sends its broadcast again.
         """
-        problem = problem_with(message)
+        problem = find_problem(message)
         if problem:
             log.warning("a broadcast message was dropped", exchange=exchange, why=problem)
             return False
@@ -335,14 +335,14 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _read_dequeued_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
         """Read the answer of `fair_dequeue_many.lua`."""
-        answer = self._answer(connection)
+        answer = self._read_answer(connection)
         if not answer:
             return None
         key, frames, element, left = answer
         queue = str(key.decode())
-        messages = [deliverable(frame, queue) for frame in frames]
+        messages = [parse_frame(frame, queue) for frame in frames]
         if element:
-            messages.append(self._fairest(queue, element, connection))
+            messages.append(self._choose_fairest(queue, element, connection))
         self._has_more = left > 0
         return queue, messages
 
@@ -353,20 +353,20 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             return None
         key, element = answer
         queue = str(key.decode()).removeprefix(self.key_prefix)
-        return queue, [self._fairest(queue, element, connection)]
+        return queue, [self._choose_fairest(queue, element, connection)]
 
-    def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
+    def _choose_fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
         """Return the first message of the fair order for an element that was popped over this
         connection. Return the element itself if no message is in the order.
         """
-        popped_message = deliverable(frame, queue)
-        self._has_more = member_of(popped_message) is not None and not frame.endswith(ALONE_SUFFIX)
+        popped_message = parse_frame(frame, queue)
+        self._has_more = get_member(popped_message) is not None and not frame.endswith(ALONE_SUFFIX)
         if not self._has_more:
             return popped_message
         first_message = self._take(queue, popped_message, connection)
         if not first_message:
             return popped_message
-        return deliverable(first_message, queue)
+        return parse_frame(first_message, queue)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         """Ask Redis for messages.
@@ -376,7 +376,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         TAKE.with_prefix(self.key_prefix).send(connection, take_arguments(queues))
 
-    def _answer(self, connection: Any) -> Any:
+    def _read_answer(self, connection: Any) -> Any:
         return TAKE.with_prefix(self.key_prefix).read_reply(connection.read_response, connection)
 
     def _take(self, queue: str, popped_message: Mapping[str, Any], connection: Any) -> bytes | None:
@@ -384,7 +384,9 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         element itself is the message.
         """
         script = DEQUEUE.with_prefix(self.key_prefix)
-        message: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped_message))
+        message: bytes | None = script.run_on(
+            connection, build_dequeue_arguments(queue, popped_message)
+        )
         return message
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
@@ -395,7 +397,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             OperationalError: Redis has not confirmed the message in time. It may be in the queue:
                 another try would wait as long again, and could add a second copy.
         """
-        if member_of(message) is None:
+        if get_member(message) is None:
             super()._put(queue, message, **kwargs)
             return
         is_first = bool(message["headers"].get(FIRST_HEADER))
@@ -414,7 +416,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         Args:
             leftmost: kombu's name for the place after all other messages.
         """
-        if member_of(payload) is None:
+        if get_member(payload) is None:
             super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
             return
         payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][
@@ -422,7 +424,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         ] = True
         script = ENQUEUE.with_prefix(self.key_prefix)
         for queue in self._lookup(exchange, routing_key):
-            if may_load(user_of(pipe)):
+            if may_load(get_user(pipe)):
                 pipe.script_load(script.text)
             script.add(pipe, enqueue_arguments(queue, payload, is_first=not leftmost))
 
@@ -475,7 +477,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             raise ConnectionError("the connection to Redis that this message came over is closed")
         pool = super()._get_pool(asynchronous)
         share_contexts(pool)
-        pool.connection_kwargs.update(driver_info())
+        pool.connection_kwargs.update(build_driver_info())
         return pool
 
 

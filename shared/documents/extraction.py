@@ -27,17 +27,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from handoff_queue.shared.documents.html import find_declared_charset, html_text
+from handoff_queue.shared.documents.html import extract_html_text, find_declared_charset
 from handoff_queue.shared.documents.media_types import (
     PDF,
     DocumentRefused,
     decode,
     is_html,
     is_text,
-    tidy_text,
+    normalize_text,
 )
-from handoff_queue.shared.documents.pdf import pdf_text
-from handoff_queue.shared.text.unicode_text import visible
+from handoff_queue.shared.documents.pdf import extract_pdf_text
+from handoff_queue.shared.text.unicode_text import remove_invisible
 
 TIMEOUT_S = 30
 """Seconds for one file. A book of 1,000 pages takes about ten seconds."""
@@ -70,13 +70,13 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if data.startswith(b"%PDF-"):
         media_type = PDF
     if is_heavy(media_type, len(data)):
-        return text_elsewhere(data, media_type, charset)
+        return extract_text(data, media_type, charset)
     if is_html(media_type):
         html = decode(data, charset or find_declared_charset(data))
-        return visible(tidy_text(html_text(html)))
+        return remove_invisible(normalize_text(extract_html_text(html)))
     if not is_text(media_type):
         raise DocumentRefused(f"is {media_type}, which cannot be read")
-    return visible(decode(data, charset))
+    return remove_invisible(decode(data, charset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class _OpenFile:
     charset: str | None
 
 
-def texts_elsewhere(
+def extract_texts(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
 ) -> Iterator[str | DocumentRefused]:
     """Yield the text or the error of each file, in the given order. If the process dies, only
@@ -112,7 +112,7 @@ def texts_elsewhere(
             finished_files += 1
 
 
-def text_elsewhere(
+def extract_text(
     data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S
 ) -> str:
     """Return the text of one document that is in memory.
@@ -123,7 +123,7 @@ def text_elsewhere(
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
-        (outcome,) = texts_elsewhere(
+        (outcome,) = extract_texts(
             [HeavyFile(lambda: file, media_type, charset)], timeout_s=timeout_s
         )
     if isinstance(outcome, DocumentRefused):
@@ -146,10 +146,10 @@ def _extract_in_one_process(
                 requests.append(reason)
             else:
                 requests.append(_OpenFile(stream.fileno(), file.media_type, file.charset))
-        yield from _outcomes(requests, timeout_s)
+        yield from _iterate_outcomes(requests, timeout_s)
 
 
-def _outcomes(
+def _iterate_outcomes(
     requests: Sequence[_OpenFile | DocumentRefused], timeout_s: int
 ) -> Iterator[str | DocumentRefused]:
     """Yield each refusal, and the outcome of each open file, in the given order."""
@@ -171,11 +171,11 @@ def _outcomes(
                     continue
                 line = process.stdout.readline()
                 if not line.endswith(b"\n"):
-                    yield _death_of(process.wait(), timeout_s)
+                    yield _describe_death(process.wait(), timeout_s)
                     return
-                yield _outcome_in(json.loads(line))
+                yield _parse_outcome(json.loads(line))
         except BrokenPipeError:
-            yield _death_of(process.wait(), timeout_s)
+            yield _describe_death(process.wait(), timeout_s)
         finally:
             process.kill()
 
@@ -194,29 +194,29 @@ def _start_reading_process(files: Sequence[_OpenFile], timeout_s: int) -> subpro
     )
 
 
-def _outcome_in(answer: dict[str, str]) -> str | DocumentRefused:
+def _parse_outcome(answer: dict[str, str]) -> str | DocumentRefused:
     """Return the text or the error in an answer of the reading process."""
     if "refused" in answer:
         return DocumentRefused(answer["refused"])
-    return visible(str(answer["text"]))
+    return remove_invisible(str(answer["text"]))
 
 
-def _death_of(code: int, timeout_s: int) -> DocumentRefused:
+def _describe_death(code: int, timeout_s: int) -> DocumentRefused:
     """Return the error of the file at which the process ended with this exit code."""
     if code == -signal.SIGALRM:
         return DocumentRefused(f"takes longer than {timeout_s} s to read: {_REMEDY}")
     return DocumentRefused(f"crashes its reader (exit {code}): {_REMEDY}")
 
 
-def _answer(file: _OpenFile) -> dict[str, str]:
+def _extract_answer(file: _OpenFile) -> dict[str, str]:
     """Return the text or the error of one file, in the reading process."""
     try:
         with os.fdopen(file.descriptor, "rb") as stream:
             if file.media_type == PDF:
-                return {"text": pdf_text(stream)}
+                return {"text": extract_pdf_text(stream)}
             data = stream.read()
         html = decode(data, file.charset or find_declared_charset(data))
-        return {"text": tidy_text(html_text(html))}
+        return {"text": normalize_text(extract_html_text(html))}
     except DocumentRefused as reason:
         return {"refused": str(reason)}
     except OSError as error:
@@ -248,7 +248,7 @@ def main() -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     for file in files:
         signal.alarm(timeout_s)
-        answer = _answer(file)
+        answer = _extract_answer(file)
         signal.alarm(0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

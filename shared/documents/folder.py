@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from handoff_queue.shared.documents.extraction import HeavyFile, extract, is_heavy, texts_elsewhere
+from handoff_queue.shared.documents.extraction import HeavyFile, extract, extract_texts, is_heavy
 from handoff_queue.shared.documents.media_types import (
     DocumentRefused,
-    media_type_of,
-    what_to_do_with_binary,
+    advise_on_binary,
+    get_media_type,
 )
-from handoff_queue.shared.text.unicode_text import printable
+from handoff_queue.shared.text.unicode_text import replace_unprintable
 from handoff_queue.shared.types.errors import InvalidDocuments
 from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, Document, Manifest
 from handoff_queue.shared.types.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders without documents of a user. Hidden folders (`.git`, `.venv`) are skipped, too."""
@@ -98,9 +98,9 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
         with open_found(file) as stream:
             data = stream.read(max_document_bytes + 1)
     except OSError as error:
-        raise DocumentRefused(_unreadable(error)) from None
+        raise DocumentRefused(_describe_unreadable(error)) from None
     if len(data) > max_document_bytes:
-        raise _too_large(len(data), max_document_bytes)
+        raise _build_too_large_error(len(data), max_document_bytes)
     return data
 
 
@@ -147,7 +147,10 @@ def _walk_folder(root: Path, visible_path: Path) -> Iterator[tuple[str, Path | F
                     f"{visible_path} cannot be read ({error.strerror}): change its permissions"
                     " (chmod u+rx)"
                 ) from None
-            yield below, FoundFile(below, root / below, 0, DocumentRefused(_unreadable(error)))
+            yield (
+                below,
+                FoundFile(below, root / below, 0, DocumentRefused(_describe_unreadable(error))),
+            )
             continue
         for entry in entries:
             if entry.name.startswith(".") or entry.name in MACHINE_MADE:
@@ -181,7 +184,7 @@ def _check_file(path: str, file: Path, root: Path, max_document_bytes: int) -> F
         if not stat.S_ISREG(status.st_mode):
             raise DocumentRefused("is not a regular file: move it out")
         if size > max_document_bytes:
-            raise _too_large(size, max_document_bytes)
+            raise _build_too_large_error(size, max_document_bytes)
         if len(path) > MAX_PATH_CHARS:
             raise DocumentRefused(
                 f"has a path of more than {MAX_PATH_CHARS:,} characters: shorten it"
@@ -200,12 +203,12 @@ def _check_file(path: str, file: Path, root: Path, max_document_bytes: int) -> F
         if file.is_symlink():
             why = "is a broken link: remove it"
         else:
-            why = _unreadable(error)
+            why = _describe_unreadable(error)
         return FoundFile(path, file, size, DocumentRefused(why))
     return FoundFile(path, real, size, root=root)
 
 
-def _unreadable(error: Exception) -> str:
+def _describe_unreadable(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     else:
@@ -213,7 +216,7 @@ def _unreadable(error: Exception) -> str:
     return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
 
 
-def _too_large(size: int, limit: int) -> DocumentRefused:
+def _build_too_large_error(size: int, limit: int) -> DocumentRefused:
     return DocumentRefused(
         f"has {size / 1e6:,.1f} MB, more than {limit / 1e6:,.1f} MB: split it, or raise"
         " HANDOFF_MAX_DOCUMENT_BYTES"
@@ -262,13 +265,13 @@ def read_folder(
     bad: list[str] = []
     empty: list[str] = []
     chars = 0
-    for file, outcome in _outcomes(files, max_document_bytes):
+    for file, outcome in _iterate_outcomes(files, max_document_bytes):
         if isinstance(outcome, DocumentRefused):
             bad.append(f"{file.path} {outcome}")
         elif not outcome.strip():
             empty.append(file.path)
         else:
-            digest = digest_of(outcome)
+            digest = compute_digest(outcome)
             if digest not in texts:
                 chars += len(outcome)
             texts[digest] = outcome
@@ -276,7 +279,7 @@ def read_folder(
                 Document(
                     path=file.path,
                     digest=digest,
-                    media_type=media_type_of(file.path),
+                    media_type=get_media_type(file.path),
                     chars=len(outcome),
                 )
             )
@@ -286,7 +289,7 @@ def read_folder(
                 " (--docs) to a smaller folder"
             )
     if bad and (strict or folder.is_file()):
-        raise InvalidDocuments(_complaint(folder, bad, len(files)))
+        raise InvalidDocuments(_build_complaint(folder, bad, len(files)))
     if not documents:
         reasons = bad or [f"{path} is empty" for path in empty]
         raise InvalidDocuments(
@@ -294,10 +297,10 @@ def read_folder(
         )
     documents.sort(key=lambda document: document.path)
     manifest = Manifest(documents=tuple(documents))
-    return FolderReading(manifest, texts, _notes(bad, empty))
+    return FolderReading(manifest, texts, _build_notes(bad, empty))
 
 
-def _outcomes(
+def _iterate_outcomes(
     files: list[FoundFile], max_document_bytes: int
 ) -> Iterator[tuple[FoundFile, str | DocumentRefused]]:
     """Yield each file with its text or its error. Heavy files come last; a separate process
@@ -307,14 +310,14 @@ def _outcomes(
     for file in files:
         if file.refusal is not None:
             yield file, file.refusal
-        elif is_heavy(media_type_of(file.path), file.size):
+        elif is_heavy(get_media_type(file.path), file.size):
             heavy.append(file)
         else:
-            yield file, _text_or_reason(file, max_document_bytes)
+            yield file, _read_text_or_refusal(file, max_document_bytes)
     heavy_files: list[HeavyFile] = []
     for file in heavy:
-        heavy_files.append(HeavyFile(partial(_open_file, file), media_type_of(file.path)))
-    yield from zip(heavy, texts_elsewhere(heavy_files), strict=True)
+        heavy_files.append(HeavyFile(partial(_open_file, file), get_media_type(file.path)))
+    yield from zip(heavy, extract_texts(heavy_files), strict=True)
 
 
 def _open_file(file: FoundFile) -> BinaryIO:
@@ -326,19 +329,19 @@ def _open_file(file: FoundFile) -> BinaryIO:
     try:
         return open_found(file)
     except OSError as error:
-        raise DocumentRefused(_unreadable(error)) from None
+        raise DocumentRefused(_describe_unreadable(error)) from None
 
 
-def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | DocumentRefused:
+def _read_text_or_refusal(file: FoundFile, max_document_bytes: int) -> str | DocumentRefused:
     try:
-        return extract(read_bytes(file, max_document_bytes), media_type_of(file.path))
+        return extract(read_bytes(file, max_document_bytes), get_media_type(file.path))
     except DocumentRefused as reason:
         if str(reason) == "is binary, not text":
-            return DocumentRefused(f"{reason}: {what_to_do_with_binary(file.path)}")
+            return DocumentRefused(f"{reason}: {advise_on_binary(file.path)}")
         return reason
 
 
-def _complaint(folder: Path, bad: list[str], count: int) -> str:
+def _build_complaint(folder: Path, bad: list[str], count: int) -> str:
     """Return the error about files that cannot be read, in one line.
 
     Args:
@@ -346,9 +349,9 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
         count: number of all files.
     """
     if folder.is_file():
-        return printable(bad[0])
+        return replace_unprintable(bad[0])
     if len(bad) == 1:
-        return printable(f"{bad[0]}, {_SKIP_HINT}")
+        return replace_unprintable(f"{bad[0]}, {_SKIP_HINT}")
     return (
         f"{len(bad)} of {count} files in {folder} cannot be read:"
         f" {_list_first_texts(sorted(bad))}. Fix them, {_SKIP_HINT}"
@@ -360,14 +363,14 @@ def _list_first_texts(texts: list[str]) -> str:
     rest = ""
     if len(texts) > _NAMED:
         rest = f"; and {len(texts) - _NAMED} more"
-    return printable("; ".join(texts[:_NAMED]) + rest)
+    return replace_unprintable("; ".join(texts[:_NAMED]) + rest)
 
 
-def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
+def _build_notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
     """Return the notes about files that were left out."""
     notes: list[str] = []
     for reason in sorted(bad)[:_NAMED]:
-        notes.append(printable(f"left out: {reason}"))
+        notes.append(replace_unprintable(f"left out: {reason}"))
     if len(bad) > _NAMED:
         notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
     if empty:

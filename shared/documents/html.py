@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.documents.media_types import DocumentRefused
-from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.settings.optional_packages import describe_missing_package
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
@@ -64,7 +64,7 @@ def find_declared_charset(data: bytes) -> str | None:
     return None
 
 
-def html_text(markup: str) -> str:
+def extract_html_text(markup: str) -> str:
     """Return the text of a page: its title as a heading, then its `main` element. A page
     without exactly one `main` gives its whole body. If the text begins with a heading, the
     title is left out.
@@ -76,7 +76,9 @@ def html_text(markup: str) -> str:
         # optional: a client without this package can read other documents
         from selectolax.lexbor import LexborHTMLParser
     except ModuleNotFoundError:
-        raise DocumentRefused(missing("selectolax", "is HTML, which", "documents")) from None
+        raise DocumentRefused(
+            describe_missing_package("selectolax", "is HTML, which", "documents")
+        ) from None
     tree = LexborHTMLParser(markup)
     title_node = tree.css_first("title")
     title = _collapse_spaces(title_node.text()) if title_node is not None else ""
@@ -143,7 +145,7 @@ class _Writer:
             self._line.append(" | ")
         if tag in _BLOCKS:
             self._end_block("\n" if tag in _TIGHT else "\n\n", opening=True)
-            self._line.append(_mark_of(tag))
+            self._line.append(_get_mark(tag))
             self._verbatim += tag == "pre"
         return node.first_child
 
@@ -186,7 +188,7 @@ def _is_hidden(node: LexborNode) -> bool:
     return _HIDING_STYLE.search(style) is not None
 
 
-def _mark_of(tag: str) -> str:
+def _get_mark(tag: str) -> str:
     """Return the Markdown mark at the beginning of a heading or list item; '' for other tags."""
     if _HEADING.fullmatch(tag):
         return "#" * int(tag[1]) + " "

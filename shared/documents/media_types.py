@@ -55,10 +55,10 @@ def decode(data: bytes, charset: str | None = None) -> str:
     Raises:
         DocumentRefused: the bytes are binary, or their encoding is unknown.
     """
-    return tidy_text(_decode_text(data, charset))
+    return normalize_text(_decode_text(data, charset))
 
 
-def tidy_text(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return the text with `\\n` line ends, and without control characters and lone
     surrogates, which cannot be stored, shown or quoted.
     """
@@ -75,7 +75,7 @@ def _decode_text(data: bytes, charset: str | None) -> str:
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
-            return _strictly(data, encoding)
+            return _decode_strictly(data, encoding)
     if b"\0" in data:
         raise DocumentRefused("is binary, not text")
     for encoding in ("utf-8", charset or "utf-8"):
@@ -99,7 +99,7 @@ def _decode_text(data: bytes, charset: str | None) -> str:
     return text
 
 
-def _strictly(data: bytes, encoding: str) -> str:
+def _decode_strictly(data: bytes, encoding: str) -> str:
     """Return the text of bytes in the encoding of their byte order mark, or refuse them."""
     try:
         return _refuse_binary_text(data.decode(encoding).removeprefix("\ufeff"))
@@ -170,7 +170,7 @@ _TEXT_TYPES = frozenset(
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
-def media_type_of(name: str) -> str:
+def get_media_type(name: str) -> str:
     """Return the media type for the suffix of a file name. An unknown suffix counts as plain
     text; decoding refuses a binary file later.
     """
@@ -198,7 +198,7 @@ def is_html(media_type: str) -> bool:
     return media_type in (HTML, "application/xhtml+xml")
 
 
-def what_to_do_with_binary(name: str) -> str:
+def advise_on_binary(name: str) -> str:
     """Return advice for a user about a file that is not text."""
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _OFFICE:

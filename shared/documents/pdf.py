@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import IO
 
-from handoff_queue.shared.documents.media_types import DocumentRefused, tidy_text
-from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.documents.media_types import DocumentRefused, normalize_text
+from handoff_queue.shared.settings.optional_packages import describe_missing_package
 
 MAX_CHARS = 20_000_000
 """Characters of one file's text. A compressed page can expand to gigabytes."""
 
 
-def pdf_text(stream: IO[bytes]) -> str:
+def extract_pdf_text(stream: IO[bytes]) -> str:
     """Return the text of all pages of a PDF file.
 
     Raises:
@@ -23,7 +23,9 @@ def pdf_text(stream: IO[bytes]) -> str:
         import pypdf
         from pypdf.errors import DependencyError
     except ModuleNotFoundError:
-        raise DocumentRefused(missing("pypdf", "is a PDF, which", "documents")) from None
+        raise DocumentRefused(
+            describe_missing_package("pypdf", "is a PDF, which", "documents")
+        ) from None
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
@@ -33,7 +35,7 @@ def pdf_text(stream: IO[bytes]) -> str:
         pages: list[str] = []
         chars = 0
         for page in reader.pages:
-            page_text = tidy_text(page.extract_text()).strip()
+            page_text = normalize_text(page.extract_text()).strip()
             pages.append(page_text)
             chars += len(page_text)
             if chars > MAX_CHARS:

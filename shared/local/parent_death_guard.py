@@ -26,7 +26,7 @@ NO_SUCH_COMMAND = 127
 """Exit status after a command that cannot be started, as in a shell."""
 
 
-def guarded_command(command: list[str], parent_pid: int | None = None) -> list[str]:
+def build_guarded_command(command: list[str], parent_pid: int | None = None) -> list[str]:
     """Return the command line that runs `command` and ends it with the process `parent_pid`.
 
     Args:

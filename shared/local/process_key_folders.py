@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from handoff_queue.shared.local.redis_users import USERS_FILE, url_file
+from handoff_queue.shared.local.redis_users import USERS_FILE, get_url_file
 from handoff_queue.shared.local.run_directory import write_private
 from handoff_queue.shared.store.redis.acl import ADMIN
-from handoff_queue.shared.trust.key_files import KEYRING, lock_folder, private_key_file
+from handoff_queue.shared.trust.key_files import KEYRING, find_private_key_file, lock_folder
 from handoff_queue.shared.types.errors import UserError
 
 REDIS = "redis"
@@ -48,8 +48,8 @@ def _copy(folder: Path, names: Iterable[str]) -> None:
         (folder / name).mkdir(mode=0o700, exist_ok=True)
         write_private(folder / name / KEYRING, (folder / KEYRING).read_text())
     for name in names:
-        write_private(folder / name / REDIS_URL, url_file(folder, name).read_text())
-        key = private_key_file(folder, name)
+        write_private(folder / name / REDIS_URL, get_url_file(folder, name).read_text())
+        key = find_private_key_file(folder, name)
         if key.exists():
             write_private(folder / name / SIGNING_KEY, key.read_text())
     _write_users(folder / REDIS, (folder / USERS_FILE).read_text())

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.run_directory import read_private, write_private
-from handoff_queue.shared.settings.ports import free_port, is_free
+from handoff_queue.shared.settings.ports import find_free_port, is_free
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.message import Message
 
@@ -39,15 +39,15 @@ class RedisAccess(Message):
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
 
-def access_from(earlier: RedisAccess | None) -> RedisAccess:
+def reuse_access(earlier: RedisAccess | None) -> RedisAccess:
     """Return the earlier access, with a free port if its port is taken. Without an earlier
     access, return a new one with a random password.
     """
     if earlier is None:
-        return RedisAccess(port=free_port(), password=secrets.token_urlsafe(24))
+        return RedisAccess(port=find_free_port(), password=secrets.token_urlsafe(24))
     if is_free(earlier.port):
         return earlier
-    return earlier.model_copy(update={"port": free_port()})
+    return earlier.model_copy(update={"port": find_free_port()})
 
 
 def read_access(file: Path) -> RedisAccess | None:
@@ -106,7 +106,7 @@ class PrivateRedis:
         self._data = folder / "redis"
         self._append_only = append_only
         self._is_killed_on_purpose = is_killed_on_purpose
-        self.access = access_from(earlier)
+        self.access = reuse_access(earlier)
 
     def start(self) -> str:
         """Start the server, wait until all processes are ready, and return the URL.
@@ -119,7 +119,7 @@ class PrivateRedis:
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         configuration = self._data / "redis.conf"
         configuration.touch(mode=0o600)
-        configuration.write_text(self._configuration())
+        configuration.write_text(self._build_configuration())
         command = [str(server), str(configuration)]
         spec = ChildSpec(
             "redis",
@@ -147,7 +147,7 @@ class PrivateRedis:
         except OSError:
             return False
 
-    def _configuration(self) -> str:
+    def _build_configuration(self) -> str:
         lines = {
             "bind": "127.0.0.1",
             "port": self.access.port,
@@ -182,12 +182,12 @@ def find_server() -> Path:
         if path := shutil.which(name):
             candidates.append(Path(path))
     for server in [*candidates, own_server]:
-        if server.exists() and version_of(server) >= OLDEST:
+        if server.exists() and read_version(server) >= OLDEST:
             return server
     raise UserError(MISSING)
 
 
-def version_of(server: Path) -> tuple[int, ...]:
+def read_version(server: Path) -> tuple[int, ...]:
     """Return the version, such as (7, 0, 15), or () if the binary does not run on this machine."""
     try:
         output = subprocess.run(

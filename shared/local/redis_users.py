@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from handoff_queue.shared.local.redis_server import find_server, version_of
+from handoff_queue.shared.local.redis_server import find_server, read_version
 from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.store.redis.acl import (
@@ -21,9 +21,9 @@ from handoff_queue.shared.store.redis.acl import (
     ADMIN_RULES,
     ANY_SPECIALIST,
     RedisDatabase,
-    rules_of,
-    user_line,
-    worker_access,
+    build_rules,
+    build_user_line,
+    build_worker_access,
 )
 from handoff_queue.shared.trust.key_files import lock_folder
 from handoff_queue.shared.types.errors import UserError
@@ -48,14 +48,14 @@ class RedisUsers:
     rules: Mapping[str, Sequence[str]]
     passwords: Mapping[str, str]
 
-    def lines(self) -> list[str]:
+    def build_lines(self) -> list[str]:
         """Return the lines of the ACL file, without a line of the user `default`."""
         lines: list[str] = []
         for name, rules in self.rules.items():
-            lines.append(user_line(name, [self.passwords[name]], rules))
+            lines.append(build_user_line(name, [self.passwords[name]], rules))
         return lines
 
-    def url(self, name: str, address: str) -> str:
+    def build_url(self, name: str, address: str) -> str:
         """Return the URL of a user.
 
         Args:
@@ -66,7 +66,7 @@ class RedisUsers:
         return urlunsplit(parts._replace(netloc=f"{name}:{self.passwords[name]}@{host}"))
 
 
-def rules_of_installation(
+def build_installation_rules(
     workers: Mapping[str, Sequence[str]],
     database: RedisDatabase,
     *,
@@ -86,13 +86,13 @@ def rules_of_installation(
         specialists = {ANY_SPECIALIST: None}
     rules = {ADMIN: list(ADMIN_RULES)}
     for name, access_for in ACCESS.items():
-        rules[name] = rules_of(access_for(list(specialists)), database)
+        rules[name] = build_rules(access_for(list(specialists)), database)
     for name, served in workers.items():
-        rules[name] = rules_of(worker_access(served), database)
+        rules[name] = build_rules(build_worker_access(served), database)
     return rules
 
 
-def new_users(
+def create_users(
     workers: Mapping[str, Sequence[str]],
     database: RedisDatabase,
     passwords: Mapping[str, str] | None = None,
@@ -102,9 +102,9 @@ def new_users(
     """Return the users of an installation. A user without a password gets a random one.
 
     Args:
-        workers, has_other_workers: see `rules_of_installation`.
+        workers, has_other_workers: see `build_installation_rules`.
     """
-    rules = rules_of_installation(workers, database, has_other_workers=has_other_workers)
+    rules = build_installation_rules(workers, database, has_other_workers=has_other_workers)
     known = passwords or {}
     user_passwords: dict[str, str] = {}
     for name in rules:
@@ -112,21 +112,21 @@ def new_users(
     return RedisUsers(rules, user_passwords)
 
 
-def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
+def create_private_users(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
     """Return users with random passwords for the server of this machine. A worker of any
     specialist may start later, in the shell with the URL of the private Redis.
 
     Args:
-        workers: see `rules_of_installation`.
+        workers: see `build_installation_rules`.
 
     Raises:
         UserError: there is no server program.
     """
-    is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
-    return new_users(workers, RedisDatabase(has_key_permissions=is_new), has_other_workers=True)
+    is_new = read_version(find_server()) >= HAS_KEY_PERMISSIONS
+    return create_users(workers, RedisDatabase(has_key_permissions=is_new), has_other_workers=True)
 
 
-def url_file(folder: Path, name: str) -> Path:
+def get_url_file(folder: Path, name: str) -> Path:
     """Return the file with the URL of a user."""
     return folder / f"{name}.redis-url"
 
@@ -140,7 +140,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     Args:
         folder: an existing folder.
         address: URL of the Redis without a user, such as `redis://redis:6379/0`.
-        workers: see `rules_of_installation`.
+        workers: see `build_installation_rules`.
 
     Raises:
         UserError: a file cannot be written.
@@ -148,15 +148,15 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     """
     redis_address = read_address(address)
     database = RedisDatabase(redis_address.database, redis_address.prefix)
-    names = rules_of_installation(workers, database)
+    names = build_installation_rules(workers, database)
     try:
         with lock_folder(folder):
-            users = new_users(workers, database, _read_passwords(folder, names))
+            users = create_users(workers, database, _read_passwords(folder, names))
             for name in names:
-                write_private(url_file(folder, name), users.url(name, address) + "\n")
+                write_private(get_url_file(folder, name), users.build_url(name, address) + "\n")
             file = folder / USERS_FILE
             draft = file.with_name(f"{file.name}.new")
-            lines = [_NO_DEFAULT_USER, *users.lines()]
+            lines = [_NO_DEFAULT_USER, *users.build_lines()]
             draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
             draft.replace(file)
     except OSError as error:
@@ -170,13 +170,13 @@ def _read_passwords(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the passwords of the users that have a URL in the folder."""
     passwords: dict[str, str] = {}
     for name in names:
-        known = read_private(url_file(folder, name))
+        known = read_private(get_url_file(folder, name))
         if known is not None:
-            passwords[name] = _password_in(known.strip())
+            passwords[name] = _parse_password(known.strip())
     return passwords
 
 
-def _password_in(url: str) -> str:
+def _parse_password(url: str) -> str:
     """Return the password in a URL that `write_users` wrote. For another text, return ''."""
     try:
         return read_address(url).password or ""

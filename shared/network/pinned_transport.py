@@ -73,7 +73,7 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
-    def remaining_s(self, most_s: float | None = None) -> float:
+    def compute_remaining_s(self, most_s: float | None = None) -> float:
         """Return the remaining seconds, at most `most_s`.
 
         Raises:
@@ -87,7 +87,7 @@ class Deadline:
         return min(left, most_s)
 
 
-def core_request(request: httpx2.Request) -> httpcore2.Request:
+def convert_request(request: httpx2.Request) -> httpcore2.Request:
     """Return a request of httpx2 as a request of its connection pool."""
     url = request.url
     return httpcore2.Request(
@@ -118,7 +118,7 @@ class PinnedTransport(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         assert isinstance(request.stream, httpx2.SyncByteStream)
         self._head.begin()
-        response = self._pool.handle_request(core_request(request))
+        response = self._pool.handle_request(convert_request(request))
         self._head.end()
         assert isinstance(response.stream, Iterable)
         return httpx2.Response(
@@ -167,7 +167,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
         for address in addresses[:_MAX_ADDRESSES]:
-            connect_s = self._deadline.remaining_s(min(timeout or _CONNECT_S, _CONNECT_S))
+            connect_s = self._deadline.compute_remaining_s(min(timeout or _CONNECT_S, _CONNECT_S))
             try:
                 stream = self._sockets.connect_tcp(
                     address, port, connect_s, local_address, socket_options
@@ -193,7 +193,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
 
         threading.Thread(target=resolve, name="pinned-http-resolver", daemon=True).start()
         try:
-            answer = answers.get(timeout=self._deadline.remaining_s())
+            answer = answers.get(timeout=self._deadline.compute_remaining_s())
         except queue.Empty:
             raise httpcore2.ConnectTimeout(f"the name server does not answer for {host}") from None
         if isinstance(answer, OSError):
@@ -212,12 +212,12 @@ class _LimitedStream(httpcore2.NetworkStream):
         self._head = head
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._stream.read(max_bytes, self._deadline.remaining_s(timeout))
+        data = self._stream.read(max_bytes, self._deadline.compute_remaining_s(timeout))
         self._head.take(len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.remaining_s(timeout))
+        self._stream.write(buffer, self._deadline.compute_remaining_s(timeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -230,7 +230,7 @@ class _LimitedStream(httpcore2.NetworkStream):
     ) -> httpcore2.NetworkStream:
         return _LimitedStream(
             self._stream.start_tls(
-                ssl_context, server_hostname, self._deadline.remaining_s(timeout)
+                ssl_context, server_hostname, self._deadline.compute_remaining_s(timeout)
             ),
             self._deadline,
             self._head,

@@ -65,7 +65,7 @@ def is_web_port(port: int) -> bool:
     return port in (80, 443) or port > 1023
 
 
-def system_resolver(host: str, port: int) -> list[str]:
+def resolve_with_system(host: str, port: int) -> list[str]:
     """Return the addresses of a host from the operating system, each once, in its order of
     preference.
     """

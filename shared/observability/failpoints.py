@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 @cache
-def folder() -> Path | None:
+def get_folder() -> Path | None:
     """Return the folder of armed points, or None outside a chaos run."""
     folder_name = os.environ.get(FAILPOINTS)
     if folder_name:
@@ -42,7 +42,7 @@ def folder() -> Path | None:
     return None
 
 
-def around(
+def run_between(
     group: str, point: str, call: Callable[[], Answer], error_type: type[Exception]
 ) -> Answer:
     """Run `call` between the points `group.point.before` and `group.point.after`.
@@ -50,19 +50,19 @@ def around(
     Args:
         error_type: the client's exception for a lost answer.
     """
-    if folder() is None:
+    if get_folder() is None:
         return call()
     if point:
         name = f"{group}.{point}"
     else:
         name = group
-    at(f"{name}.{BEFORE}")
+    reach(f"{name}.{BEFORE}")
     answer = call()
-    at(f"{name}.{AFTER}", error_type)
+    reach(f"{name}.{AFTER}", error_type)
     return answer
 
 
-def at(point: str, error_type: type[Exception] | None = None) -> None:
+def reach(point: str, error_type: type[Exception] | None = None) -> None:
     """Run the action of this point, if it is armed.
 
     Args:
@@ -71,7 +71,7 @@ def at(point: str, error_type: type[Exception] | None = None) -> None:
     Raises:
         AssertionError: the action is unknown, or is not possible at this point.
     """
-    armed_in = folder()
+    armed_in = get_folder()
     if armed_in is None:
         return
     fired_file = armed_in / f"{point}@{os.getpid()}"

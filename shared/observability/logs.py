@@ -20,10 +20,10 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from handoff_queue.shared.observability.redaction import Redactor, secrets_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.redaction import Redactor, find_secrets
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.settings.unknown_variables import unknown_variables_warning
+from handoff_queue.shared.settings.unknown_variables import build_unknown_variables_warning
 
 QUIET = (
     *("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3"),
@@ -87,7 +87,7 @@ def configure_logging(
     level = logging.getLevelNamesMapping()[settings.log_level]
     if at_most:
         level = min(level, at_most)
-    shared = _enriching(redactor_for(settings))
+    shared = _build_enriching_processors(create_redactor(settings))
     handler: logging.Handler = logging.StreamHandler(out)
     if file is not None:
         handler = logging.handlers.WatchedFileHandler(file, encoding="utf-8")
@@ -95,7 +95,7 @@ def configure_logging(
     in_colour = is_terminal and not os.environ.get("NO_COLOR")
     if as_json is None:
         as_json = not is_terminal
-    handler.setFormatter(_formatter(shared, as_json=as_json, in_colour=in_colour))
+    handler.setFormatter(_build_formatter(shared, as_json=as_json, in_colour=in_colour))
     _set_root_handler(handler)
     _set_levels(level)
     logging.getLogger("celery.app.trace").addFilter(_is_no_requeue_warning)
@@ -136,9 +136,9 @@ def _set_levels(level: int) -> None:
 @cache
 def _warn_of_unknown_variables() -> None:
     """Log the variables `HANDOFF_...` that nothing reads, once in a process."""
-    problem = unknown_variables_warning()
+    problem = build_unknown_variables_warning()
     if problem:
-        log_of(__name__).warning(problem)
+        get_log(__name__).warning(problem)
 
 
 def _is_no_requeue_warning(record: logging.LogRecord) -> bool:
@@ -154,7 +154,7 @@ def _is_no_requeue_warning(record: logging.LogRecord) -> bool:
     return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
 
 
-def log_of(name: str) -> structlog.stdlib.BoundLogger:
+def get_log(name: str) -> structlog.stdlib.BoundLogger:
     """Return the logger of a module: `log = log_of(__name__)`, then `log.info("handoff
     claimed", fence=2)`. It follows the latest `configure_logging`, also a later one.
     """
@@ -192,14 +192,14 @@ def merge_log_context(_logger: WrappedLogger, _method: str, event: EventDict) ->
     return {**_log_context.get(), **event}
 
 
-def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
+def create_redactor(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
     """Return a redactor that knows the secrets in the environment and the settings of this
     process.
     """
-    return Redactor(secrets_of(settings, environment))
+    return Redactor(find_secrets(settings, environment))
 
 
-def _enriching(redactor: Redactor) -> list[Processor]:
+def _build_enriching_processors(redactor: Redactor) -> list[Processor]:
     """Return the processors that add fields to each log record, and that hide secrets last."""
 
     def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -209,12 +209,12 @@ def _enriching(redactor: Redactor) -> list[Processor]:
             if key in {"_record", "_from_structlog"}:
                 by_key[key] = value
             else:
-                by_key[key] = redactor.value(value, key)
+                by_key[key] = redactor.redact_value(value, key)
         return by_key
 
     return [
         merge_log_context,
-        _place,
+        _add_place,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -225,7 +225,7 @@ def _enriching(redactor: Redactor) -> list[Processor]:
     ]
 
 
-def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _add_place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Add job and handoff to Celery's own lines about a message (a structlog processor). Add the
     ids of the current trace and span to every line.
     """
@@ -237,7 +237,7 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
             event["job_id"] = match["job"]
             if match["handoff"]:
                 event["handoff_id"] = match["handoff"]
-    return {**telemetry().ids(), **event}
+    return {**get_telemetry().get_ids(), **event}
 
 
 _IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
@@ -253,7 +253,9 @@ def _render_json_line(logger: WrappedLogger, method: str, event: EventDict) -> s
     return text.translate(_LINE_ENDS)
 
 
-def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
+def _build_formatter(
+    shared: list[Processor], *, as_json: bool, in_colour: bool
+) -> logging.Formatter:
     renderer: Processor = _render_json_line
     if not as_json:
         renderer = structlog.dev.ConsoleRenderer(

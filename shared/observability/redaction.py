@@ -74,7 +74,7 @@ class Redactor:
         }
         self._contained = SecretSpellings(replacements)
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return the text without secrets."""
         return without_credentials(self.without_values(text))
 
@@ -84,7 +84,7 @@ class Redactor:
             return HIDDEN
         return self._contained.replace_secrets_in(text)
 
-    def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
+    def redact_value(self, value: Any, name: str = "", depth: int = 0) -> Any:
         """Return plain data without secrets. A value under the name of a secret is replaced.
         Numbers, booleans and None are never secrets.
 
@@ -103,11 +103,11 @@ class Redactor:
             if isinstance(value, Mapping):
                 clean: dict[str, Any] = {}
                 for key, item in value.items():
-                    clean[self.text(str(key))] = self.value(item, str(key), depth + 1)
+                    clean[self.redact_text(str(key))] = self.redact_value(item, str(key), depth + 1)
                 return clean
             if isinstance(value, list | tuple | set | frozenset):
-                return [self.value(item, depth=depth + 1) for item in value]
-        return self.text(value if isinstance(value, str) else repr(value))
+                return [self.redact_value(item, depth=depth + 1) for item in value]
+        return self.redact_text(value if isinstance(value, str) else repr(value))
 
 
 def without_credentials(text: str) -> str:
@@ -117,7 +117,9 @@ def without_credentials(text: str) -> str:
     return text
 
 
-def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:
+def find_secrets(
+    settings: Settings, environment: Mapping[str, str] | None = None
+) -> frozenset[str]:
     """Return the secrets of a process.
 
     They are the values of environment variables with names of secrets, the values of headers
@@ -133,9 +135,9 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
         if _SECRET_VARIABLE.search(name):
             secrets.add(value)
         if _HEADERS.search(name):
-            secrets.update(_values_of_headers(value))
+            secrets.update(_iterate_header_values(value))
     for value in tuple(secrets):
-        secrets.update(_basic_auth_passwords(value))
+        secrets.update(_iterate_basic_auth_passwords(value))
     setting_secrets: set[str] = set()
     for _, setting in settings:
         if isinstance(setting, SecretStr):
@@ -143,11 +145,11 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     for value in (*variables.values(), *setting_secrets):
         if "://" in value:
             for url in value.split(";"):
-                secrets.update(_passwords_in(url))
+                secrets.update(_find_passwords(url))
     return frozenset(secrets | setting_secrets) - {""}
 
 
-def secret_settings(settings: Settings) -> frozenset[str]:
+def find_secret_settings(settings: Settings) -> frozenset[str]:
     """Return the values of the secret settings. A URL gives its passwords only, because the address
     in it may be in a document, too.
     """
@@ -160,18 +162,18 @@ def secret_settings(settings: Settings) -> frozenset[str]:
             secrets.add(value)
             continue
         for url in value.split(";"):
-            secrets |= _passwords_in(url)
+            secrets |= _find_passwords(url)
     return frozenset(secrets - {""})
 
 
-def _basic_auth_passwords(value: str) -> Iterator[str]:
+def _iterate_basic_auth_passwords(value: str) -> Iterator[str]:
     """Yield the passwords of `user:password,user:password`."""
     for part in value.split(","):
         if ":" in part and "://" not in part:
             yield part.partition(":")[2]
 
 
-def _values_of_headers(headers: str) -> Iterator[str]:
+def _iterate_header_values(headers: str) -> Iterator[str]:
     """Yield each value of `name=value,...`, and of `Name: value` lines. In a part without `=`
     each word may be the key.
     """
@@ -188,7 +190,7 @@ def _values_of_headers(headers: str) -> Iterator[str]:
                 yield word
 
 
-def _passwords_in(url: str) -> set[str]:
+def _find_passwords(url: str) -> set[str]:
     """Return the password of a URL, and its query parameters with names of secrets. Return an
     empty set if the URL is invalid.
     """
@@ -217,9 +219,9 @@ class SecretSpellings:
         self._codes: dict[str, str] = {}
         self._replacements: dict[str, str] = {}
         for secret in secrets:
-            for code in _codes_of(secret):
+            for code in _iterate_codes(secret):
                 self._codes.setdefault(code, replacements[secret])
-            self._replacements[pattern_of(secret)] = replacements[secret]
+            self._replacements[build_pattern(secret)] = replacements[secret]
         self._pattern = re.compile("|".join(self._replacements)) if self._replacements else None
 
     def replace_secrets_in(self, text: str) -> str:
@@ -229,35 +231,35 @@ class SecretSpellings:
         for code, instead in self._codes.items():
             if code in text:
                 text = text.replace(code, instead)
-        return self._pattern.sub(self._instead, text)
+        return self._pattern.sub(self._replace_match, text)
 
-    def _instead(self, match: re.Match[str]) -> str:
+    def _replace_match(self, match: re.Match[str]) -> str:
         """Return the text to show for a match. Groups in the pattern would slow each search."""
         replacements = self._replacements.items()
         return next(instead for pattern, instead in replacements if re.fullmatch(pattern, match[0]))
 
 
-def pattern_of(secret: str) -> str:
+def build_pattern(secret: str) -> str:
     """Return a pattern that matches a secret and its spellings with escapes."""
     if "%" in secret:
-        return f"{_pattern_of_secret(secret)}|{_pattern_of_secret(unquote(secret))}"
-    return _pattern_of_secret(secret)
+        return f"{_build_secret_pattern(secret)}|{_build_secret_pattern(unquote(secret))}"
+    return _build_secret_pattern(secret)
 
 
-def _pattern_of_secret(secret: str) -> str:
+def _build_secret_pattern(secret: str) -> str:
     """Return a pattern that matches the secret, with any of its characters escaped."""
     pattern: list[str] = []
     for part in re.findall(r"\\+|[^\\]", secret, re.DOTALL):
         if _AS_IT_IS.fullmatch(part):
             pattern.append(re.escape(part))
         else:
-            pattern.append(f"(?:{'|'.join(_spellings_of(part))})")
+            pattern.append(f"(?:{'|'.join(_iterate_spellings(part))})")
     return "".join(pattern)
 
 
-def _spellings_of(part: str) -> Iterator[str]:
+def _iterate_spellings(part: str) -> Iterator[str]:
     """Yield the patterns of a character, or of some backslashes."""
-    data = _bytes_of(part)
+    data = _encode_utf8(part)
     if part[0] == "\\":
         yield f"\\\\{{{len(part)},{len(part) * 8}}}"
     else:
@@ -272,13 +274,13 @@ def _spellings_of(part: str) -> Iterator[str]:
     yield from map(re.escape, _ESCAPED_FORMS.get(part, ()))
 
 
-def _codes_of(secret: str) -> Iterator[str]:
+def _iterate_codes(secret: str) -> Iterator[str]:
     """Yield hexadecimal digits, and the characters of base64 that only the secret decides. It can
     begin at each place in a group of three bytes, as after `user:`.
     """
     if len(secret) < MIN_CONTAINED_CHARS:
         return
-    data = _bytes_of(secret)
+    data = _encode_utf8(secret)
     yield data.hex()
     yield data.hex().upper()
     for before in range(3):
@@ -288,6 +290,6 @@ def _codes_of(secret: str) -> Iterator[str]:
             yield encode(bytes(before) + data).decode()[first:last]
 
 
-def _bytes_of(secret: str) -> bytes:
+def _encode_utf8(secret: str) -> bytes:
     """Return the bytes in UTF-8. A variable of the environment can have other bytes."""
     return secret.encode("utf-8", "surrogateescape")

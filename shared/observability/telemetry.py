@@ -127,7 +127,7 @@ class Telemetry:
     def record_job_end(self, life: JobSpan) -> None:
         """Record the end of a job."""
 
-    def ids(self) -> dict[str, str]:
+    def get_ids(self) -> dict[str, str]:
         """Return `trace_id` and `span_id` of this thread's span, for its log lines."""
         return {}
 
@@ -143,7 +143,7 @@ _implementations: list[Telemetry] = []
 """The implementation that `set_telemetry` has set, at most one."""
 
 
-def telemetry() -> Telemetry:
+def get_telemetry() -> Telemetry:
     """Return the implementation of this process."""
     if _implementations:
         return _implementations[0]
@@ -166,10 +166,10 @@ def is_wanted() -> bool:
         os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     )
-    return not is_off and endpoint_variable() is not None
+    return not is_off and find_endpoint_variable() is not None
 
 
-def endpoint_variable() -> str | None:
+def find_endpoint_variable() -> str | None:
     """Return the name of the first variable in `ENDPOINTS` that is set, or None."""
     for name in ENDPOINTS:
         if os.environ.get(name):

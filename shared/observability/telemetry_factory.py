@@ -6,10 +6,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.redaction import Redactor, find_secrets
 from handoff_queue.shared.observability.telemetry import (
     Telemetry,
-    endpoint_variable,
+    find_endpoint_variable,
     is_chosen,
     is_wanted,
     set_telemetry,
@@ -40,9 +40,9 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     set_telemetry(Telemetry())
     if not is_wanted():
         return
-    from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
+    from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
 
-    problems = "; ".join(problems_of_exporter(os.environ))
+    problems = "; ".join(find_exporter_problems(os.environ))
     if problems:
         logging.getLogger(__name__).warning(_UNUSABLE, problems)
         return
@@ -51,9 +51,9 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
 
         set_telemetry(open_telemetry(service, settings, flush_s))
     except ImportError:
-        logging.getLogger(__name__).warning(_MISSING, endpoint_variable())
+        logging.getLogger(__name__).warning(_MISSING, find_endpoint_variable())
     except Exception as error:  # noqa: BLE001 - an error of the SDK must not stop a job
         line = " ".join(f"{type(error).__name__}: {error}".split())
-        why = Redactor(secrets_of(settings)).text(line)
+        why = Redactor(find_secrets(settings)).redact_text(line)
         variables = [name for name in sorted(os.environ) if name.startswith("OTEL_")]
         logging.getLogger(__name__).warning(_REFUSED, ", ".join(variables), why)

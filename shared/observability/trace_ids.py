@@ -51,7 +51,7 @@ class TracePosition:
     """Decision of the sampler, or None if there is none yet."""
 
 
-def place_of(job_id: JobId, load_trace: Callable[[JobId], StoredTrace]) -> TracePosition:
+def find_position(job_id: JobId, load_trace: Callable[[JobId], StoredTrace]) -> TracePosition:
     """Return the position of a job in its trace. A child job is in its parent's trace. A job
     with a stored traceparent is in that trace. Any other job has a trace whose id is derived
     from the job's id.
@@ -61,26 +61,28 @@ def place_of(job_id: JobId, load_trace: Callable[[JobId], StoredTrace]) -> Trace
     """
     known = load_trace(job_id)
     if known.parent is not None:
-        above = place_of(known.parent, load_trace)
-        return TracePosition(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
+        above = find_position(known.parent, load_trace)
+        return TracePosition(
+            above.trace_id, derive_job_span(job_id), above.span_id, above.is_sampled
+        )
     match = _TRACEPARENT.fullmatch(known.traceparent or "")
     if match is not None:
         trace_id, parent_id, flags = (int(text, 16) for text in match.groups())
-        return TracePosition(trace_id, job_span(job_id), parent_id, bool(flags & 1))
-    return TracePosition(_derive_id(f"trace {job_id}", 16), job_span(job_id), None, None)
+        return TracePosition(trace_id, derive_job_span(job_id), parent_id, bool(flags & 1))
+    return TracePosition(_derive_id(f"trace {job_id}", 16), derive_job_span(job_id), None, None)
 
 
-def job_span(job_id: JobId) -> int:
+def derive_job_span(job_id: JobId) -> int:
     """Return the id of a job's own span."""
     return _derive_id(f"job {job_id}", 8)
 
 
-def handoff_span(job_id: JobId, handoff_id: HandoffId) -> int:
+def derive_handoff_span(job_id: JobId, handoff_id: HandoffId) -> int:
     """Return the span id of a handoff, which is the same in each process and for each claim."""
     return _derive_id(f"handoff {job_id}/{handoff_id}", 8)
 
 
-def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
+def format_traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-{is_sampled:02x}"
 
 

@@ -18,9 +18,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from handoff_queue.shared.settings.http_values import headers_in, split_credentials
+from handoff_queue.shared.settings.http_values import parse_headers, split_credentials
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, MORE_HEADERS, Settings
-from handoff_queue.shared.types.context_edits import beta_header, is_supported
+from handoff_queue.shared.types.context_edits import build_beta_header, is_supported
 
 API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
@@ -50,7 +50,7 @@ class ModelServer:
     tls: ssl.SSLContext | None = None
     """Certificates of the client. None: those of the system."""
 
-    def facts(self, model: str, betas: Sequence[str] = ()) -> Mapping[str, Any]:
+    def fetch_facts(self, model: str, betas: Sequence[str] = ()) -> Mapping[str, Any]:
         """Return the server's facts about a model; empty if it gives none.
 
         Args:
@@ -72,7 +72,7 @@ class ModelServer:
         """
         return self._get(f"/v1/models/{quote(model, safe='')}", betas)
 
-    def models_with(self, place: tuple[str, ...]) -> list[str]:
+    def list_models_with(self, place: tuple[str, ...]) -> list[str]:
         """Return the models that are in use and have a capability. Empty: none, or unknown."""
         try:
             model_list = self._get("/v1/models?limit=1000", ()).get("data")
@@ -95,7 +95,7 @@ class ModelServer:
         """
         headers = dict(self.headers)
         if betas:
-            headers |= beta_header(headers, betas)
+            headers |= build_beta_header(headers, betas)
         request = urllib.request.Request(f"{self.base}{path}", headers=headers)  # noqa: S310 (http and https only)
         try:
             with open_without_redirects(request, self.tls) as response:
@@ -156,7 +156,7 @@ def open_without_redirects(
     return urllib.request.build_opener(_NoRedirects, https).open(request, timeout=WITHIN_S)
 
 
-def server_of(settings: Settings, tls: ssl.SSLContext | None = None) -> ModelServer:
+def create_model_server(settings: Settings, tls: ssl.SSLContext | None = None) -> ModelServer:
     """Return the server of the settings, for the provider `anthropic`. Its headers include those of
     the environment, as the SDK sends them.
     """
@@ -167,7 +167,7 @@ def server_of(settings: Settings, tls: ssl.SSLContext | None = None) -> ModelSer
         headers["x-api-key"] = settings.anthropic_api_key.get_secret_value()
     elif settings.anthropic_auth_token:
         headers["Authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
-    more = headers_in(os.environ.get(MORE_HEADERS, ""))
+    more = parse_headers(os.environ.get(MORE_HEADERS, ""))
     return ModelServer(base, {**headers, **more, **of_url}, tls)
 
 
@@ -183,9 +183,9 @@ def without_code(server: ModelServer, models: Iterable[str]) -> Iterator[tuple[s
         models: names of the models of a specialist with `sandbox: provider`.
     """
     for model in models:
-        if not lacks(server.facts(model), CODE):
+        if not lacks(server.fetch_facts(model), CODE):
             continue
         remedy = "write `sandbox: local`, or name another model"
-        if able := server.models_with(CODE):
+        if able := server.list_models_with(CODE):
             remedy += f": {', '.join(able[:MAX_NAMED])}"
         yield model, remedy

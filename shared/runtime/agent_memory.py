@@ -22,9 +22,9 @@ class HandoffNotes:
     _stored_notes: dict[Note, StoredNote] = field(default_factory=dict)
     """The notes that were read, with their bytes in the store."""
 
-    def all(self) -> list[Note]:
+    def list_all(self) -> list[Note]:
         """Return the notes that have not expired, in the order of their paths."""
-        entries = self.store.notes.all(self._owner())
+        entries = self.store.notes.list_all(self._get_owner())
         self._stored_notes = {entry.note: entry for entry in entries}
         return [entry.note for entry in entries]
 
@@ -52,13 +52,13 @@ class HandoffNotes:
         )
         stored_replaces = None if replaces is None else self._stored_notes[replaces]
         stored_moved = None if moved is None else self._stored_notes[moved]
-        return self.store.notes.write(self._owner(), new_note, stored_replaces, stored_moved)
+        return self.store.notes.write(self._get_owner(), new_note, stored_replaces, stored_moved)
 
     def remove(self, note: Note) -> bool:
         """Remove a note. Return False if the note has changed, or is gone."""
-        return self.store.notes.remove(self._owner(), self._stored_notes[note])
+        return self.store.notes.remove(self._get_owner(), self._stored_notes[note])
 
-    def _owner(self) -> str:
+    def _get_owner(self) -> str:
         if self._tenant is None:
-            self._tenant = self.store.jobs.tenant(self.job_id)
+            self._tenant = self.store.jobs.get_tenant(self.job_id)
         return self._tenant

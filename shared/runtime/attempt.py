@@ -22,13 +22,13 @@ from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
     AttemptOutcome,
-    figures_of,
-    handoff_finished_event,
-    outcome_of_interrupt,
+    build_handoff_finished_event,
+    collect_figures,
+    handle_interrupt,
 )
-from handoff_queue.shared.observability.logs import log_of, logged_as
-from handoff_queue.shared.observability.redaction import Redactor, secret_settings
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.logs import get_log, logged_as
+from handoff_queue.shared.observability.redaction import Redactor, find_secret_settings
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.runtime.runner_factory import MakeSetup, Runner, RunnerFactory
@@ -54,12 +54,12 @@ from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     HandoffResult,
     StopReason,
-    failed_result,
+    build_failed_result,
 )
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 OUTAGE_PAUSE_S = 1.0
@@ -125,7 +125,7 @@ class Attempts:
     _redactor: Redactor = field(init=False)
 
     def __post_init__(self) -> None:
-        self._redactor = Redactor(secret_settings(self.settings))
+        self._redactor = Redactor(find_secret_settings(self.settings))
 
     def attempt(
         self,
@@ -192,7 +192,7 @@ class Attempts:
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
-            digest_of(text),
+            compute_digest(text),
             self.worker,
             prepared.first_call.worst,
             prepared.first_call.expected,
@@ -225,14 +225,14 @@ class Attempts:
         with (
             self.leases.keep_renewed(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
-            telemetry().handoff(handoff, model, claim.started_at) as span,
+            get_telemetry().handoff(handoff, model, claim.started_at) as span,
         ):
             try:
                 outcome = self._run_to_end(claim, ready, finish)
             except Interrupted as reason:
                 if isinstance(reason, Cancelled):
                     span.mark_dropped()
-                return outcome_of_interrupt(claim, reason)
+                return handle_interrupt(claim, reason)
             if outcome.result is not None:
                 span.record_result(outcome.result)
             return outcome
@@ -258,19 +258,19 @@ class Attempts:
         again.
         """
         try:
-            result = self._result(claim, ready)
+            result = self._produce_result(claim, ready)
             word = token_hex(WORD_BYTES) if claim.trust.is_on else None
             return self._conclude_result(ready.handoff, result, ready.conclude, word)
         except StoreError:
             claim.store_waiting_checkpoints()
             raise
 
-    def _result(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
+    def _produce_result(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
         """Return the result of the handoff. It says whether a tool with effects may have run
         under an earlier claim.
         """
         result = self._own_result(claim, ready)
-        for checkpoint in claim.earlier_checkpoints():
+        for checkpoint in claim.load_earlier_checkpoints():
             if isinstance(checkpoint, ToolCallStarted):
                 return result.model_copy(update={"acted": True})
         return result
@@ -281,9 +281,9 @@ class Attempts:
         """
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
-            return failed_result(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
+            return build_failed_result(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
         if claim.unreadable is not None:
-            return failed_result(
+            return build_failed_result(
                 ready.handoff,
                 f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}",
             )
@@ -309,17 +309,19 @@ class Attempts:
                 self.store, self.settings, self.payload_cache, self.models, self._redactor
             )
             runner, shared = factory.make(handoff, make_setup, own_spec)
-            return _PreparedRunner(runner, shared, runner.first_call())
+            return _PreparedRunner(runner, shared, runner.estimate_first_call())
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
-            failure = failed_result(handoff, f"a payload of the handoff cannot be read: {error}")
+            failure = build_failed_result(
+                handoff, f"a payload of the handoff cannot be read: {error}"
+            )
         except UserError as error:
-            failure = failed_result(handoff, f"worker {self.worker} cannot run it: {error}")
+            failure = build_failed_result(handoff, f"worker {self.worker} cannot run it: {error}")
         except Exception as error:
             log.exception("internal error before an attempt")
             why = f"an internal error before the run: {type(error).__name__}"
-            failure = failed_result(handoff, why)
+            failure = build_failed_result(handoff, why)
         return _PreparedRunner(failure)
 
     def _finish(
@@ -337,7 +339,7 @@ class Attempts:
         """
         runner = ready.runner
         text = result.to_json()
-        finished = handoff_finished_event(result, self.worker, text)
+        finished = build_handoff_finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *consequences.payloads), claim.job_id)
         request = claim.finish_request(
             result,
@@ -348,7 +350,8 @@ class Attempts:
         end = finish(claim, request)
         if log.isEnabledFor(logging.INFO):
             log.info(
-                "handoff finished", **figures_of(claim, ready.handoff, result, end.recorded[0].at)
+                "handoff finished",
+                **collect_figures(claim, ready.handoff, result, end.recorded[0].at),
             )
         return AttemptOutcome(
             AttemptEnd.FINISHED,
@@ -376,7 +379,9 @@ class Attempts:
             raise
         except Exception as error:
             log.exception("internal error after an attempt")
-            why = failed_result(handoff, f"an internal error after the run: {type(error).__name__}")
+            why = build_failed_result(
+                handoff, f"an internal error after the run: {type(error).__name__}"
+            )
             instead = why.model_copy(
                 update={
                     "usage": result.usage,

@@ -14,7 +14,7 @@ from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.settings.optional_packages import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.shared.store.rate_limiter import account_of
+from handoff_queue.shared.store.rate_limiter import compute_account
 from handoff_queue.shared.types.batches import ProviderBatches
 from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
@@ -40,7 +40,7 @@ class ModelCallLog:
     """Outcomes by the name of the model. The model of the newest call comes last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def newest(self) -> tuple[ModelCalls, ...]:
+    def list_newest(self) -> tuple[ModelCalls, ...]:
         """Return the outcomes of each model. The model of the newest call comes last."""
         with self._lock:
             return tuple(self._by_model.values())
@@ -101,17 +101,17 @@ class RecordedModel:
         batches: ProviderBatches | None = getattr(self.model, "batches", None)
         return batches
 
-    def context_edits(self, model: str) -> Collection[ContextEdit]:
+    def get_context_edits(self, model: str) -> Collection[ContextEdit]:
         """Return the edits that the provider of the model offers for it now."""
         offered_edits: Callable[[str], Collection[ContextEdit]] | None
-        offered_edits = getattr(self.model, "context_edits", None)
+        offered_edits = getattr(self.model, "get_context_edits", None)
         return offered_edits(model) if offered_edits else ()
 
 
 MakeModel = Callable[[Settings], Model]
 
 
-def provider_models(settings: Settings) -> MakeModel:
+def create_provider_models(settings: Settings) -> MakeModel:
     """Return the function that makes the provider's models and the offline model.
 
     A process that will call a model runs this at its start. It imports the provider's SDK,
@@ -124,10 +124,10 @@ def provider_models(settings: Settings) -> MakeModel:
     with without_collection():
         if not settings.is_offline:
             import_module("genai_prices")
-        from handoff_queue.shared.providers.anthropic.client_factory import model_from
+        from handoff_queue.shared.providers.anthropic.client_factory import create_model
 
-        model_from(settings)
-    return model_from
+        create_model(settings)
+    return create_model
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Models:
 
     settings: Settings
     make: MakeModel | None = None
-    """Function that makes a model; None: `provider_models`."""
+    """Function that makes a model; None: `create_provider_models`."""
     calls: ModelCallLog = field(default_factory=ModelCallLog)
     """Outcomes of the newest calls of this process."""
     caches: PromptCaches = field(default_factory=PromptCaches)
@@ -145,20 +145,9 @@ class Models:
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def name_of(self, requested_model: str | None, spec: SpecialistSpec) -> str:
-        """Return the model of the handoff, else the model of the spec, else the first of the models
-        of the spec, else the default of its tier.
-
-        With offline settings, the result is always the offline model.
-
-        The reviewing roles use the review model of the settings, if there is one, unless the
-        handoff requests the offline model.
-
-        Args:
-            requested_model: name of the model that the handoff requests, or None.
-
-        Raises:
-            MissingCredentials: the settings are offline, and the handoff requests another model.
+    def choose_name(self, requested_model: str | None, spec: SpecialistSpec) -> str:
+        """Return the model of a handoff: the requested model, else a model of the spec, else the
+        default of its tier. A spec has one model, or a list whose first model counts.
         """
         if self.settings.is_offline:
             if requested_model and requested_model != OFFLINE_MODEL:
@@ -178,7 +167,7 @@ class Models:
             default = self.settings.specialist_model
         return requested_model or spec.model or default
 
-    def choices_of(
+    def list_choices(
         self, requested_model: str | None, spec: SpecialistSpec
     ) -> tuple[ModelChoice, ...]:
         """Return the models that may serve the turns of a handoff, in the order of preference.
@@ -189,46 +178,48 @@ class Models:
         Raises:
             MissingCredentials: see `name_of`.
         """
-        name = self.name_of(requested_model, spec)
+        name = self.choose_name(requested_model, spec)
         names = [name]
         if requested_model is None and spec.models and name == spec.models[0]:
             names = list(spec.models)
         choices: list[ModelChoice] = []
         for model_name in names:
-            choices.append(ModelChoice(model_name, self.bucket_of(model_name)))
+            choices.append(ModelChoice(model_name, self.get_bucket(model_name)))
         return tuple(choices)
 
-    def of(self, name: str) -> RecordedModel:
+    def get_model(self, name: str) -> RecordedModel:
         """Return the client for the model of this name."""
         offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._models:
-                make = self.make or provider_models(self.settings)
+                make = self.make or create_provider_models(self.settings)
                 settings = self.settings
                 if offline:
                     settings = settings.model_copy(update={"offline": True})
                 self._models[offline] = RecordedModel(make(settings), self.calls)
             return self._models[offline]
 
-    def batches_of(self, name: str) -> ProviderBatches | None:
+    def get_batches(self, name: str) -> ProviderBatches | None:
         """Return the batches for calls of the model of this name. None: there are no batches, as
         for the offline model, which costs nothing.
         """
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return None
-        return self.of(name).batches
+        return self.get_model(name).batches
 
-    def context_edits(self, name: str) -> Collection[ContextEdit]:
+    def get_context_edits(self, name: str) -> Collection[ContextEdit]:
         """Return the edits that the provider offers for the model of this name now."""
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return ()
-        return self.of(name).context_edits(name)
+        return self.get_model(name).get_context_edits(name)
 
-    def bucket_of(self, name: str) -> str | None:
+    def get_bucket(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""
         if name == OFFLINE_MODEL:
             return None
         secret = self.settings.anthropic_api_key or self.settings.anthropic_auth_token
         key = secret.get_secret_value() if secret else None
-        account = account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)
+        account = compute_account(
+            self.settings.model_provider, self.settings.anthropic_base_url, key
+        )
         return f"{account}:{name}"

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 PAYLOAD_CHARS = 32_000_000
 """Characters of payloads that a process keeps in memory."""
@@ -27,7 +27,7 @@ MANIFESTS = 16
 """Parsed manifests that a process keeps."""
 UNLIMITED_S = 3_600.0
 """Seconds that a handoff without a deadline counts as having left."""
-_EMPTY = digest_of("")
+_EMPTY = compute_digest("")
 
 
 class TextCache:
@@ -51,7 +51,7 @@ class TextCache:
             return self._texts.get(place)
 
     def put(self, text: str, scope: str = "") -> None:
-        place = (scope, digest_of(text))
+        place = (scope, compute_digest(text))
         with self._lock:
             self._chars += len(text) - len(self._texts.get(place, ""))
             self._texts[place] = text
@@ -80,7 +80,7 @@ class PayloadCache:
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._lock = threading.Lock()
 
-    def payloads(
+    def get_payloads(
         self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
     ) -> dict[str, str]:
         """Return payloads of a job by digest. Only payloads outside the cache cost a round
@@ -89,7 +89,7 @@ class PayloadCache:
         The arguments and errors are those of `PayloadStore.get`.
         """
         known: dict[str, str] = {}
-        scope = self._store.connection.sealing.scope(job_id)
+        scope = self._store.connection.sealing.get_scope(job_id)
         for digest in (*digests, *results):
             text = self._payloads.get(digest, scope)
             if text is not None:
@@ -104,15 +104,15 @@ class PayloadCache:
 
     def remember(self, texts: Iterable[str], job_id: JobId) -> None:
         """Add payloads of a job to the cache."""
-        scope = self._store.connection.sealing.scope(job_id)
+        scope = self._store.connection.sealing.get_scope(job_id)
         for text in texts:
             self._payloads.put(text, scope)
 
-    def manifest(self, text: str) -> Manifest:
+    def parse_manifest(self, text: str) -> Manifest:
         """Return the parsed manifest from the cache, or parse it. A manifest may name 10,000
         documents.
         """
-        digest = digest_of(text)
+        digest = compute_digest(text)
         with self._lock:
             manifest = self._manifests.get(digest)
             if manifest is None:
@@ -121,7 +121,7 @@ class PayloadCache:
                     self._manifests.popitem(last=False)
             return manifest
 
-    def text_of(self, job_id: JobId, digest: str, tenant: str = DEFAULT_TENANT) -> str:
+    def get_text(self, job_id: JobId, digest: str, tenant: str = DEFAULT_TENANT) -> str:
         """Return the text of a document of a tenant, or of a page that was fetched for a job.
 
         Raises:
@@ -129,7 +129,7 @@ class PayloadCache:
         """
         if digest == _EMPTY:  # the store gives a missing payload as an empty text
             return ""
-        scope = self._store.connection.sealing.scope(job_id)
+        scope = self._store.connection.sealing.get_scope(job_id)
         text = self._documents.get(digest, scope)
         if text is None:
             try:
@@ -143,12 +143,12 @@ class PayloadCache:
 
     def _load_text(self, job_id: JobId, digest: str, tenant: str) -> str | None:
         """Return the text of a document, or of a page; None: it is not stored."""
-        text = self._store.payloads.documents([digest], tenant).get(digest)
+        text = self._store.payloads.read_documents([digest], tenant).get(digest)
         if text is None:
             text = self._store.payloads.get(job_id, [], results=[digest])[digest] or None
         return text
 
-    def of_job(
+    def open_job_documents(
         self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
     ) -> JobDocuments:
         """Return the documents that one running handoff may read.
@@ -157,11 +157,11 @@ class PayloadCache:
             deadline: deadline of the handoff, in Unix seconds; None: it has none.
         """
         sealing = self._store.connection.sealing
-        tenant = sealing.owner(job_id)
-        scope = sealing.scope(job_id)
+        tenant = sealing.get_owner(job_id)
+        scope = sealing.get_scope(job_id)
         access = _DocumentAccess(self, self._store, job_id, tenant, scope, deadline)
         sources = Sources(
-            text_of=access.text_of,
+            text_of=access.get_text,
             manifest=manifest,
             load_fetched_pages=access.load_fetched_pages,
             results=access.results,
@@ -172,15 +172,15 @@ class PayloadCache:
             job_id=job_id,
             handoff_id=handoff_id,
             manifest=manifest,
-            text_of=access.text_of,
+            text_of=access.get_text,
             keep_document=access.keep,
-            remaining_s=access.remaining_s,
+            remaining_s=access.compute_remaining_s,
             load_fetched_pages=access.load_fetched_pages,
             record_tool_result=access.results.__setitem__,
             texts_shown=lambda: access.visible_texts,
             record_text=access.record_text,
             hide_text=access.hide_text,
-            tenant=lambda: self._store.jobs.tenant(job_id),
+            tenant=lambda: self._store.jobs.get_tenant(job_id),
             prove=sources.prove,
         )
         return JobDocuments(context, sources)
@@ -222,17 +222,19 @@ class _DocumentAccess:
 
     def keep(self, source: str, media_type: str, text: str) -> Document:
         """Store the text of a fetched page, and return the page."""
-        page = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+        page = Document(
+            path=source, digest=compute_digest(text), media_type=media_type, chars=len(text)
+        )
         self._store.payloads.put_fetched_page(self._job_id, page, text)
         self._cache.remember_document(text, self._scope)
         self._pages.insert(0, page)
         return page
 
-    def text_of(self, digest: str) -> str:
+    def get_text(self, digest: str) -> str:
         """Return the text of a document. Raises as `PayloadCache.text_of`."""
-        return self._cache.text_of(self._job_id, digest, self._tenant)
+        return self._cache.get_text(self._job_id, digest, self._tenant)
 
-    def remaining_s(self) -> float:
+    def compute_remaining_s(self) -> float:
         """Return the seconds until the deadline."""
         if self._deadline is None:
             return UNLIMITED_S

@@ -21,8 +21,8 @@ from celery import Celery
 
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
-from handoff_queue.shared.observability.redaction import Redactor, secrets_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.redaction import Redactor, find_secrets
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import MakeModel, ModelCallLog, Models
@@ -32,7 +32,7 @@ from handoff_queue.shared.settings.settings import (
     DEFAULT_BASE_URL,
     OFFLINE_MODEL,
     Settings,
-    redis_url_of,
+    get_redis_url,
 )
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
@@ -81,16 +81,16 @@ def start_process(
     Args:
         service: name of this kind of process in telemetry.
         watchdog: True to end the process if it freezes.
-        make_model: function that makes the models; None: `provider_models`.
+        make_model: function that makes the models; None: `create_provider_models`.
     """
     sys.setswitchinterval(SWITCH_EVERY_S)
     _tune_garbage_collector()
     raise_open_file_limit()
     drain = Drain()
-    store = open_store(redis_url_of(settings), settings, drain=drain)
+    store = open_store(get_redis_url(settings), settings, drain=drain)
     start_telemetry(service, settings)
-    telemetry().set_trace_reader(store.traces.load_trace_context)
-    leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
+    get_telemetry().set_trace_reader(store.traces.load_trace_context)
+    leases = Leases(get_redis_url(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
     models = Models(
@@ -143,13 +143,13 @@ class Announcer:
     _redactor: Redactor
 
     @classmethod
-    def of(
+    def create(
         cls, process: Process, app: Celery, node: str, specs: Iterable[SpecialistSpec]
     ) -> Announcer:
         """Return the announcer of a process. Its facts hide every secret of the settings and
         the environment.
         """
-        return cls(process, app, node, tuple(specs), Redactor(secrets_of(process.settings)))
+        return cls(process, app, node, tuple(specs), Redactor(find_secrets(process.settings)))
 
     def now(self) -> Node:
         """Return the facts, with the outcome of the newest model calls."""
@@ -157,29 +157,29 @@ class Announcer:
         models = self.process.attempts.models
         model_names: dict[str, str] = {}
         for spec in self.specs[:MAX_ANNOUNCED_NAMES]:
-            model_names[spec.name] = self._redactor.text(models.name_of(None, spec))
+            model_names[spec.name] = self._redactor.redact_text(models.choose_name(None, spec))
         return Node(
             node=self.node,
             broker=self.app.connection_for_read().as_uri(),
             version=version("handoff-queue"),
             slots=int(self.app.conf.worker_concurrency or DEFAULT_THREADS),
             model=OFFLINE_MODEL if settings.is_offline else settings.model_provider,
-            server=self._redactor.text(server_of(settings)),
+            server=self._redactor.redact_text(get_server(settings)),
             models=model_names,
-            calls=tuple(map(self._redact_calls, models.calls.newest())),
+            calls=tuple(map(self._redact_calls, models.calls.list_newest())),
             refused_queues=self.process.store.connection.queue_access.refused,
         )
 
     def _redact_calls(self, calls: ModelCalls) -> ModelCalls:
         """Return the outcome of model calls without secrets."""
         redacted_texts = {
-            "model": self._redactor.text(calls.model),
-            "error": self._redactor.text(calls.error),
+            "model": self._redactor.redact_text(calls.model),
+            "error": self._redactor.redact_text(calls.error),
         }
         return calls.model_copy(update=redacted_texts)
 
 
-def server_of(settings: Settings) -> str:
+def get_server(settings: Settings) -> str:
     """Return the address of the model's server without user, password and query. Return '' for
     the offline model, for other providers than Anthropic, and for an address that cannot be
     parsed.

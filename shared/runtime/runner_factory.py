@@ -13,11 +13,11 @@ from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.call_reservation import FirstCall
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.compaction import compute_compaction_limit
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, Opening, opening_of
-from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, Opening, build_opening
+from handoff_queue.shared.agent.prices import build_prices
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
@@ -28,22 +28,22 @@ from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
-from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
+from handoff_queue.shared.agent.tool_result_clearing import build_clearing_rules
 from handoff_queue.shared.observability.redaction import Redactor
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, result_in
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, parse_result
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Model
-from handoff_queue.shared.types.origins import DOCUMENT, origins_or_unknown, union
-from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+from handoff_queue.shared.types.origins import DOCUMENT, get_origins, union
+from handoff_queue.shared.types.specialist import SpecialistSpec, parse_spec
 
 
 class Runner(Protocol):
@@ -54,7 +54,7 @@ class Runner(Protocol):
         """Return the name of the model, or None if no model runs."""
         ...
 
-    def first_call(self) -> FirstCall:
+    def estimate_first_call(self) -> FirstCall:
         """Return the first model call, which is reserved together with the claim."""
         ...
 
@@ -80,7 +80,7 @@ class AgentSetup:
     """Format in which the answer is read."""
     tools: tuple[Tool, ...] = ()
     form: AnswerForm | None = None
-    """Form of the answer, whose rules become part of the prompt; None: `form_of` the handoff."""
+    """Form of the answer, whose rules become part of the prompt; None: `choose_form` decides."""
     streams_draft: bool = False
     """True if heartbeats send the text of the answer while the model writes it."""
     runner: Runner | None = None
@@ -102,7 +102,7 @@ def _select_shown_documents(
     context = documents.tool_context
     if not context.manifest.documents or not any(tool.reads_documents for tool in tools):
         return NOTHING_SHOWN
-    if not policy.allows_tools_after(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
+    if not policy.allows_tools_after(tools, get_origins(handoff.origins), (DOCUMENT,)):
         return NOTHING_SHOWN
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
@@ -146,24 +146,26 @@ class RunnerFactory:
         """
         pinned, loaded = self._load(handoff)
         spec = pinned if own_spec is None else grant_spec(pinned, own_spec)
-        documents = self.payload_cache.of_job(
+        documents = self.payload_cache.open_job_documents(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
         setup = make_setup(handoff, spec, loaded, documents)
         if setup.runner is not None:
             return setup.runner, None
-        choices = self.models.choices_of(handoff.model, spec)
-        policy = self._policy(spec, setup.tools)
+        choices = self.models.list_choices(handoff.model, spec)
+        policy = self._build_policy(spec, setup.tools)
         shown_documents = _select_shown_documents(handoff, setup.tools, policy, documents)
         if shown_documents:
-            origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
+            origins = union(get_origins(handoff.origins), (DOCUMENT,))
             handoff = handoff.model_copy(update={"origins": origins})
         tools = setup.tools
         if shown_documents.are_all_of(loaded.manifest):
             tools = tuple(tool for tool in tools if not tool.reads_documents)
-        dependencies = self._dependencies(handoff, spec, setup, choices, tools, policy, documents)
+        dependencies = self._build_dependencies(
+            handoff, spec, setup, choices, tools, policy, documents
+        )
         names = [tool.name for tool in tools]
-        opening = opening_of(
+        opening = build_opening(
             handoff, spec, loaded, form=setup.form, tools=names, documents=shown_documents
         )
         if setup.external_model is not None:
@@ -171,15 +173,15 @@ class RunnerFactory:
             dependencies = _with_external_model(dependencies, external)
             return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
         request = WholeRequest(handoff, spec, loaded, opening, dependencies)
-        shared = SharedRequest.of(self.store, self.payload_cache, request, documents)
+        shared = SharedRequest.build(self.store, self.payload_cache, request, documents)
         return Agent(handoff, spec, opening, dependencies), shared
 
-    def _policy(self, spec: SpecialistSpec, tools: Sequence[Tool]) -> ToolPolicy:
+    def _build_policy(self, spec: SpecialistSpec, tools: Sequence[Tool]) -> ToolPolicy:
         """Return the policy of an agent. Without tools, the policy file is not read."""
-        rules = rules_in(self.settings.policy_file) if tools else PolicyRules()
+        rules = read_rules(self.settings.policy_file) if tools else PolicyRules()
         return ToolPolicy(rules, spec.hosts or (), frozenset(spec.ask or ()))
 
-    def _dependencies(
+    def _build_dependencies(
         self,
         handoff: AgentHandoff,
         spec: SpecialistSpec,
@@ -191,9 +193,9 @@ class RunnerFactory:
     ) -> RunDependencies:
         """Return what the agent of a handoff uses, without a claim."""
         first, *fallbacks = choices
-        prices = prices_from(self.settings)
+        prices = build_prices(self.settings)
         model_names = [choice.name for choice in choices]
-        longest_prompt = min(map(prices.longest_prompt, model_names))
+        longest_prompt = min(map(prices.get_longest_prompt, model_names))
         tool_context = replace(
             documents.tool_context,
             hosts=policy.hosts,
@@ -201,7 +203,7 @@ class RunnerFactory:
         )
         return RunDependencies(
             role=handoff.assigned_to,
-            model=self.models.of(first.name),
+            model=self.models.get_model(first.name),
             handoff_name=f"{handoff.job_id}/{handoff.handoff_id}",
             model_name=first.name,
             effort=spec.effort,
@@ -212,15 +214,15 @@ class RunnerFactory:
             prices=prices,
             caches=self.models.caches,
             may_wait_for_person=bool(spec.ask) and handoff.call_approval_s is not None,
-            clearing=clearing_rules(spec.context, longest_prompt),
-            compact_at=compaction_limit(spec.context, longest_prompt),
-            provider_context=self._provider_context(spec, longest_prompt),
+            clearing=build_clearing_rules(spec.context, longest_prompt),
+            compact_at=compute_compaction_limit(spec.context, longest_prompt),
+            provider_context=self._build_provider_context(spec, longest_prompt),
             tools=tools,
             tool_context=tool_context,
             policy=policy,
-            words_of_user=partial(self._words_of_user, handoff),
+            words_of_user=partial(self._get_user_words, handoff),
             now=self.store.connection.now,
-            batches=self._batch_rules(handoff, first.name),
+            batches=self._build_batch_rules(handoff, first.name),
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
@@ -228,30 +230,30 @@ class RunnerFactory:
             streams_draft=setup.streams_draft,
         )
 
-    def _provider_context(
+    def _build_provider_context(
         self, spec: SpecialistSpec, longest_prompt: int
     ) -> ProviderContext | None:
         """Return what the provider may do to keep requests short, or None for nothing."""
         if spec.context is None or not spec.context.is_managed_by_provider:
             return None
-        return ProviderContext(self.models.context_edits, longest_prompt)
+        return ProviderContext(self.models.get_context_edits, longest_prompt)
 
-    def _batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
+    def _build_batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
         """Return how the handoff's calls go through batches, or None if all are live."""
         if handoff.batch_until is None:
             return None
-        batches = self.models.batches_of(model)
+        batches = self.models.get_batches(model)
         if batches is None:
             return None
         return BatchRules(batches, handoff.batch_until, self.settings.batch_poll_s)
 
-    def _words_of_user(self, handoff: AgentHandoff) -> str:
+    def _get_user_words(self, handoff: AgentHandoff) -> str:
         """Return the user's request, or "" if it cannot be read or a model wrote it."""
         if handoff.request is None:
             return ""
         digest = handoff.request.digest
         try:
-            return self.payload_cache.payloads(handoff.job_id, [digest])[digest]
+            return self.payload_cache.get_payloads(handoff.job_id, [digest])[digest]
         except StoreError:
             return ""
 
@@ -276,21 +278,21 @@ class RunnerFactory:
         digests = [handoff.specialist]
         if manifest:
             digests.append(manifest)
-        texts = self.payload_cache.payloads(handoff.job_id, digests, results=result_digests)
-        spec = spec_from(texts[handoff.specialist])
+        texts = self.payload_cache.get_payloads(handoff.job_id, digests, results=result_digests)
+        spec = parse_spec(texts[handoff.specialist])
         results: dict[StepId, HandoffResult] = {}
         for item in handoff.context:
-            results[item.step_id] = result_in(texts[item.result.digest])
+            results[item.step_id] = parse_result(texts[item.result.digest])
         previous: dict[str, HandoffResult] = {}
         for feedback in handoff.feedback:
             if feedback.previous:
                 digest = feedback.previous.digest
-                earlier = result_in(texts[digest])
+                earlier = parse_result(texts[digest])
                 # its worker may have written the step of another result, and claims of this step
                 previous[digest] = earlier.model_copy(update={"step_id": handoff.step_id})
         loaded = LoadedPayloads(results=results, previous=previous)
         if manifest:
-            loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))
+            loaded = replace(loaded, manifest=self.payload_cache.parse_manifest(texts[manifest]))
         return spec, loaded
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
@@ -41,13 +41,13 @@ from handoff_queue.shared.types.handoff import (
     SharedRun,
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import origins_or_unknown
+from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.shared.types.origins import get_origins
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import NOTHING_USED
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class WholeRequest:
             return False
         return not any(tool.changes_something for tool in self.tools)
 
-    def digest(self, tenant: str, pages: Sequence[str]) -> str:
+    def compute_digest(self, tenant: str, pages: Sequence[str]) -> str:
         """Return the digest of this request of a tenant.
 
         Args:
@@ -83,7 +83,7 @@ class WholeRequest:
         for choice in self.dependencies.fallbacks:
             models.append(choice.name)
         documents = [[page.path, page.digest] for page in self.loaded.manifest.documents]
-        results = {step: _content(result) for step, result in self.loaded.results.items()}
+        results = {step: _get_content(result) for step, result in self.loaded.results.items()}
         parts: dict[str, Any] = {
             "tenant": tenant,
             "spec": self.spec.to_json(),
@@ -91,19 +91,19 @@ class WholeRequest:
             "message": self.opening.message,
             "output": handoff.expected_output_format,
             "limits": [handoff.limits.max_turns, handoff.limits.max_output_tokens],
-            "origins": origins_or_unknown(handoff.origins),
+            "origins": get_origins(handoff.origins),
             "models": models,
             "is_batched": handoff.batch_until is not None,  # a live handoff waits for no batch
             "may_ask": handoff.call_approval_s is not None,  # otherwise such calls do not run
-            "tools": [_definition(tool) for tool in self.tools],
+            "tools": [_build_definition(tool) for tool in self.tools],
             "documents": documents,
             "pages": sorted(pages),
             "results": results,
-            "previous": [_content(result) for result in self.loaded.previous.values()],
+            "previous": [_get_content(result) for result in self.loaded.previous.values()],
         }
         if handoff.request is not None and any(tool.sends for tool in self.tools):
             parts["request"] = handoff.request.digest  # the policy of tools compares its words
-        return digest_of(json.dumps(parts, sort_keys=True, ensure_ascii=False))
+        return compute_digest(json.dumps(parts, sort_keys=True, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class SharedRequest:
     """Name of the run in the store."""
 
     @classmethod
-    def of(
+    def build(
         cls,
         store: Store,
         payload_cache: PayloadCache,
@@ -134,13 +134,13 @@ class SharedRequest:
         if not request.may_be_shared:
             return None
         job_id = request.handoff.job_id
-        tenant = store.jobs.tenant(job_id)
+        tenant = store.jobs.get_tenant(job_id)
         pages: list[str] = []
         if any(tool.reads_documents for tool in request.tools):
             pages = [page.digest for page in documents.tool_context.load_fetched_pages()]
-        digest = request.digest(tenant, pages)
+        digest = request.compute_digest(tenant, pages)
         # only a holder of the tenant's key can compute the name of a sealed request
-        name = store.connection.sealing.document_names(tenant, digest)[0]
+        name = store.connection.sealing.list_document_names(tenant, digest)[0]
         return cls(store, payload_cache, request.handoff, documents, tenant, name)
 
     def copy_result(self, run: EndedRun) -> HandoffResult | None:
@@ -162,7 +162,7 @@ class SharedRequest:
                 why=str(error),
             )
             return None
-        return copy_of(result, self.handoff)
+        return derive_equal_result(result, self.handoff)
 
     def _load_and_verify_result(self, run: EndedRun) -> HandoffResult:
         """Return the result of a run.
@@ -172,12 +172,12 @@ class SharedRequest:
             MalformedMessage: it is not a result that may be copied.
             StoreError: the result is gone.
         """
-        if self.store.jobs.owner(run.job_id) != self.tenant:
+        if self.store.jobs.find_owner(run.job_id) != self.tenant:
             raise UntrustedMessage("it is of another tenant")
         role = self.handoff.assigned_to
         trust = self.store.trust
         check_run(trust, role, run.proof, run.job_id, run.handoff_id, self.name, run.result)
-        text = self.payload_cache.payloads(run.job_id, [run.result])[run.result]
+        text = self.payload_cache.get_payloads(run.job_id, [run.result])[run.result]
         result = HandoffResult.from_json(text)
         is_its_own = (result.job_id, result.handoff_id) == (run.job_id, run.handoff_id)
         if not is_its_own or result.status is not ResultStatus.OK or result.shared or result.acted:
@@ -197,7 +197,7 @@ class SharedRequest:
             return
         for page in self.store.payloads.load_fetched_pages(run.job_id):
             if page.digest in cited_digests:
-                text = self.payload_cache.payloads(run.job_id, [page.digest])[page.digest]
+                text = self.payload_cache.get_payloads(run.job_id, [page.digest])[page.digest]
                 path = _with_own_sources(page.path, run.handoff_id, self.handoff)
                 context.keep_document(path, page.media_type, text)
 
@@ -216,7 +216,7 @@ def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:
             )
 
 
-def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
+def derive_equal_result(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     """Return the result of an equal handoff as the result of this one, which has used nothing.
     Claims get the ids of this step, and results of tools get the name of this handoff.
     """
@@ -279,11 +279,11 @@ def _with_renamed_markers(text: str, shared_step: StepId, own_step: StepId) -> s
     return MARKER.sub(lambda marker: claim_of_step.sub(f"{own_step}.", marker[0]), text)
 
 
-def _definition(tool: Tool) -> list[Any]:
+def _build_definition(tool: Tool) -> list[Any]:
     return [tool.name, tool.description, tool.input_schema, tool.server_param]
 
 
-def _content(result: HandoffResult) -> list[Any]:
+def _get_content(result: HandoffResult) -> list[Any]:
     """Return the part of a result that the specialist can use."""
     claims = [claim.to_json() for claim in result.claims]
     return [result.status.value, result.output, claims, result.error, result.needs]

@@ -30,7 +30,7 @@ def expand_folder(folder: Path, setting: str) -> Path:
         ) from None
 
 
-def files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
+def find_files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
     """Return the entries of a folder whose suffix is one of `suffixes` in any case, sorted by
     name.
 

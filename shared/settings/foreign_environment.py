@@ -119,7 +119,7 @@ def check_celery_command(module: str) -> None:
     Raises:
         UserError: a variable or an option would change how our app runs. The message names it.
     """
-    context = _celery_command(module)
+    context = _find_celery_context(module)
     if context is None:
         return
     forget_service_links()
@@ -172,7 +172,7 @@ def _check_certificates(file: str, _changed_ns: int) -> None:
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
 
 
-def _celery_command(module: str) -> Any:
+def _find_celery_context(module: str) -> Any:
     """Return click's context if this process runs `celery -A MODULE ...`, else None."""
     if "celery.bin.celery" not in sys.modules:
         return None

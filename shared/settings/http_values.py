@@ -110,7 +110,7 @@ def check_headers(text: str) -> None:
         check_header_value(value.strip())
 
 
-def headers_in(text: str) -> dict[str, str]:
+def parse_headers(text: str) -> dict[str, str]:
     """Return the headers in a text that `check_headers` accepts. Other lines are left out."""
     headers: dict[str, str] = {}
     for line in text.split("\n"):
@@ -161,7 +161,7 @@ def split_http_url(url: str) -> SplitResult:
     return parts
 
 
-def server_in_url(url: str) -> str:
+def get_server(url: str) -> str:
     """Return the scheme and the host of a URL for an error, as in `ftp://h.example `, or ""
     without them. The user, the password, the path and the query may be secrets.
     """
@@ -192,7 +192,7 @@ class ProxySetting(NamedTuple):
     url: str
 
 
-def proxy_of(scheme: str, environment: Mapping[str, str]) -> ProxySetting | None:
+def find_proxy(scheme: str, environment: Mapping[str, str]) -> ProxySetting | None:
     """Return the proxy for servers of this scheme. None: there is no proxy."""
     for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if value := environment.get(name):
@@ -200,7 +200,7 @@ def proxy_of(scheme: str, environment: Mapping[str, str]) -> ProxySetting | None
     return None
 
 
-def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]:
+def find_proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the name of each proxy variable without a usable address, and its fault.
 
     Args:
@@ -209,7 +209,7 @@ def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]
     parts = urlsplit(server)
     if parts.hostname and proxy_bypass_environment(parts.hostname, _no_proxy(environment)):
         return
-    used_proxy = proxy_of(parts.scheme, environment)
+    used_proxy = find_proxy(parts.scheme, environment)
     for variable in PROXY_VARIABLES:
         for name in (variable.lower(), variable):
             if value := environment.get(name):

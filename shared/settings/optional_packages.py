@@ -72,10 +72,10 @@ def check_extra(extra: str, purpose: str, install: str = "all") -> None:
     """
     for package in PACKAGES[extra]:
         if find_spec(package) is None:
-            raise UserError(missing(package, purpose, install))
+            raise UserError(describe_missing_package(package, purpose, install))
 
 
-def missing(package: str, purpose: str, install: str) -> str:
+def describe_missing_package(package: str, purpose: str, install: str) -> str:
     """Return an error message of one line about a missing package.
 
     Args:

@@ -18,7 +18,7 @@ def is_free(port: int) -> bool:
     return _bind_error(port) is None
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a port that is free now. Another process may take it at any time."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
@@ -30,13 +30,13 @@ def check_port(port: int, advice: str) -> None:
     """Check that a server can listen on this port.
 
     Raises:
-        UserError: the port cannot be used; see `unusable_port`.
+        UserError: the port cannot be used; see `build_unusable_port_error`.
     """
     if (error := _bind_error(port)) is not None:
-        raise unusable_port(port, error, advice)
+        raise build_unusable_port_error(port, error, advice)
 
 
-def unusable_port(port: int, error: OSError, advice: str) -> UserError:
+def build_unusable_port_error(port: int, error: OSError, advice: str) -> UserError:
     """Return the error that names the port and the reason.
 
     Args:

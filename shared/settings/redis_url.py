@@ -105,13 +105,13 @@ def read_address(url: str) -> RedisAddress:
     """
     if len(url) > MAX_URL_CHARS:
         raise ValueError(f"must have at most {MAX_URL_CHARS:,} characters; {URL_EXAMPLE}")
-    parts = _parts_of(url)
+    parts = _split_addresses(url)
     first = parts[0]
     scheme = first.scheme
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {URL_EXAMPLE}")
-    options = _options(scheme, first.query)
-    tls = _tls_of(scheme, options)
+    options = _parse_options(scheme, first.query)
+    tls = _build_tls_options(scheme, options)
     prefix = ""
     if "prefix" in options:
         if not re.fullmatch(PREFIX, options["prefix"]):
@@ -139,7 +139,7 @@ def read_address(url: str) -> RedisAddress:
     )
 
 
-def _parts_of(url: str) -> list[SplitResult]:
+def _split_addresses(url: str) -> list[SplitResult]:
     """Return the parts of each address in a URL. Only a URL of sentinels has several.
 
     Raises:
@@ -155,7 +155,7 @@ def _parts_of(url: str) -> list[SplitResult]:
     return parts
 
 
-def _tls_of(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+def _build_tls_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the TLS options of redis-py; None: the connection has no TLS.
 
     Raises:
@@ -209,7 +209,7 @@ def _split(part: str) -> SplitResult:
     return split
 
 
-def _options(scheme: str, query: str) -> dict[str, Any]:
+def _parse_options(scheme: str, query: str) -> dict[str, Any]:
     """Return the options after the `?` of a URL, with their values as redis-py takes them.
 
     Raises:

@@ -44,7 +44,7 @@ from handoff_queue.shared.settings.http_values import (
     check_headers,
     check_hosts,
     check_server_url,
-    proxy_problems,
+    find_proxy_problems,
 )
 from handoff_queue.shared.settings.proxy_login import (
     check_group_access,
@@ -52,7 +52,7 @@ from handoff_queue.shared.settings.proxy_login import (
     check_networks,
 )
 from handoff_queue.shared.settings.redis_url import read_address
-from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
+from handoff_queue.shared.text.durations import convert_seconds, convert_whole_seconds
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import (
@@ -62,7 +62,7 @@ from handoff_queue.shared.types.limits import (
     Dollars,
     Tokens,
 )
-from handoff_queue.shared.types.message import each_problem, with_value
+from handoff_queue.shared.types.message import iterate_problems, with_value
 
 DAY_S = 86_400
 YEAR_S = 365 * DAY_S
@@ -78,34 +78,34 @@ PREFIX = "HANDOFF_"
 _BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
-def _header_value(value: SecretStr) -> SecretStr:
+def _check_header_value(value: SecretStr) -> SecretStr:
     check_header_value(value.get_secret_value())
     return value
 
 
-def _server_url(value: str) -> str:
+def _check_server_url(value: str) -> str:
     check_server_url(value)
     return value
 
 
-def _redis_url(value: SecretStr) -> SecretStr:
+def _check_redis_url(value: SecretStr) -> SecretStr:
     read_address(value.get_secret_value())
     return value
 
 
-def _broker_url(value: SecretStr) -> SecretStr:
+def _check_broker_url(value: SecretStr) -> SecretStr:
     if not is_broker_url(value.get_secret_value()):
         raise ValueError("must be the URL of a broker, such as redis://host:6379/0")
     return value
 
 
-def _result_url(value: SecretStr) -> SecretStr:
+def _check_result_url(value: SecretStr) -> SecretStr:
     if not is_broker_url(value.get_secret_value()):
         raise ValueError("must be the URL of a result backend, such as redis://host:6379/0")
     return value
 
 
-def _function_name(value: str) -> str:
+def _check_function_name(value: str) -> str:
     module, _, name = value.partition(":")
     if not all(map(str.isidentifier, (*module.split("."), name))):
         raise ValueError("must name a function as module:name, such as our_keys:keys_of")
@@ -154,7 +154,7 @@ def check_path(value: object) -> object:
     return value
 
 
-def _texts_in(value: Any) -> Any:
+def _split_texts(value: Any) -> Any:
     """Return the texts of a list with commas. Another value is returned unchanged."""
     if not isinstance(value, str):
         return value
@@ -162,7 +162,7 @@ def _texts_in(value: Any) -> Any:
     return [text for text in texts if text]
 
 
-def _folders_in(value: Any) -> Any:
+def _split_folders(value: Any) -> Any:
     """Return the folders in a text: a list with the separator of PATH, or a JSON list. Another
     value is returned unchanged.
     """
@@ -178,38 +178,38 @@ def _folders_in(value: Any) -> Any:
         ) from None
 
 
-Duration = Annotated[float, BeforeValidator(seconds_in)]
+Duration = Annotated[float, BeforeValidator(convert_seconds)]
 """Seconds. A text may have units, as `shared.text.durations` reads them: 500ms, 45s, 10m, 1h30m."""
 Interval = Annotated[Duration, Field(ge=0.01, le=DAY_S, allow_inf_nan=False)]
 """Seconds between two actions, or until an action times out."""
-WholeSeconds = Annotated[int, BeforeValidator(whole_seconds_in)]
-HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
+WholeSeconds = Annotated[int, BeforeValidator(convert_whole_seconds)]
+HeaderValue = Annotated[SecretStr, AfterValidator(_check_header_value)]
 """A secret that is sent in an HTTP header."""
-ServerUrl = Annotated[str, AfterValidator(_server_url)]
-RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
-BrokerUrl = Annotated[SecretStr, AfterValidator(_broker_url)]
-ResultUrl = Annotated[SecretStr, AfterValidator(_result_url)]
+ServerUrl = Annotated[str, AfterValidator(_check_server_url)]
+RedisUrl = Annotated[SecretStr, AfterValidator(_check_redis_url)]
+BrokerUrl = Annotated[SecretStr, AfterValidator(_check_broker_url)]
+ResultUrl = Annotated[SecretStr, AfterValidator(_check_result_url)]
 Name = Annotated[str, AfterValidator(check_name)]
 PlainPath = Annotated[Path, BeforeValidator(check_path)]
 Folders = Annotated[
     tuple[PlainPath, ...],
     NoDecode,
-    BeforeValidator(_folders_in),
+    BeforeValidator(_split_folders),
     Field(max_length=MAX_FOLDERS),
 ]
 Patterns = Annotated[
     Annotated[tuple[Name, ...], Field(max_length=MAX_PATTERNS)] | None,
     NoDecode,
-    BeforeValidator(_texts_in),
+    BeforeValidator(_split_texts),
 ]
 """Patterns of names, as `fnmatch` reads them, or None."""
-FunctionName = Annotated[str, AfterValidator(_function_name)]
+FunctionName = Annotated[str, AfterValidator(_check_function_name)]
 """A function, as `module:name`."""
 HeaderName = Annotated[str, AfterValidator(check_header_name)]
 Networks = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(_texts_in),
+    BeforeValidator(_split_texts),
     AfterValidator(check_networks),
     Field(max_length=MAX_PATTERNS),
 ]
@@ -217,7 +217,7 @@ Networks = Annotated[
 Hosts = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(_texts_in),
+    BeforeValidator(_split_texts),
     AfterValidator(check_hosts),
     Field(max_length=MAX_PATTERNS),
 ]
@@ -225,7 +225,7 @@ Hosts = Annotated[
 GroupAccess = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(_texts_in),
+    BeforeValidator(_split_texts),
     AfterValidator(check_group_access),
     Field(max_length=MAX_PATTERNS),
 ]
@@ -602,18 +602,18 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         wrong = []
-        for where, problem in each_problem(error):
-            wrong.append(f"{_variable(where)}: {_with_value(where, problem)}")
+        for where, problem in iterate_problems(error):
+            wrong.append(f"{_get_variable(where)}: {_with_value(where, problem)}")
     else:
-        wrong = [*_problems_beside(settings)]
+        wrong = [*_find_other_problems(settings)]
     if wrong:  # raised outside the `except` block: pydantic's error holds the values
         raise UserError(f"a setting in the environment is wrong: {'; '.join(wrong)}")
     if settings.redis_url is None and settings.redis_url_file is not None:
-        return settings.model_copy(update={"redis_url": _url_in(settings.redis_url_file)})
+        return settings.model_copy(update={"redis_url": _read_url(settings.redis_url_file)})
     return settings
 
 
-def _url_in(file: Path) -> SecretStr:
+def _read_url(file: Path) -> SecretStr:
     """Return the URL of Redis in a file.
 
     Raises:
@@ -638,10 +638,10 @@ def _url_in(file: Path) -> SecretStr:
     return SecretStr(url)
 
 
-def _problems_beside(settings: Settings) -> Iterator[str]:
+def _find_other_problems(settings: Settings) -> Iterator[str]:
     """Yield the faults of variables that are not fields of `Settings`."""
     for name in PATHS:
-        yield from _problem(name, check_path)
+        yield from _find_problem(name, check_path)
     if settings.is_offline:
         return
     checks = {
@@ -650,11 +650,11 @@ def _problems_beside(settings: Settings) -> Iterator[str]:
         MORE_HEADERS: check_headers,
     }
     for name, check in checks.items():
-        yield from _problem(name, check)
-    yield from proxy_problems(settings.anthropic_base_url or DEFAULT_BASE_URL, os.environ)
+        yield from _find_problem(name, check)
+    yield from find_proxy_problems(settings.anthropic_base_url or DEFAULT_BASE_URL, os.environ)
 
 
-def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
+def _find_problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
     """Yield the fault of a variable, if it is set and its check raises a ValueError."""
     if value := os.environ.get(name):
         try:
@@ -668,11 +668,11 @@ def _with_value(place: tuple[str, ...], problem: str) -> str:
     for name, field in Settings.model_fields.items():
         is_secret = not field.repr or "SecretStr" in str(field.annotation)
         if place and place[0] in (name, field.validation_alias) and not is_secret:
-            return with_value(problem, os.environ.get(_variable(place)))
+            return with_value(problem, os.environ.get(_get_variable(place)))
     return problem
 
 
-def _variable(place: tuple[str, ...]) -> str:
+def _get_variable(place: tuple[str, ...]) -> str:
     """Return the environment variable of a field in which pydantic found a problem."""
     name = "setting"
     if place:
@@ -682,7 +682,7 @@ def _variable(place: tuple[str, ...]) -> str:
     return PREFIX + name.upper()
 
 
-def redis_url_of(settings: Settings) -> str:
+def get_redis_url(settings: Settings) -> str:
     """Return the URL of Redis, or the default. It is defined here because a client needs the
     URL, but not the modules that a worker loads.
     """

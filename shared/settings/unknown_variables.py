@@ -24,13 +24,13 @@ namespace (service links).
 """
 
 
-def known_variables() -> frozenset[str]:
+def list_known_variables() -> frozenset[str]:
     """Return the names of all variables `HANDOFF_...` that this project reads."""
     names = [PREFIX + name.upper() for name in Settings.model_fields]
     return OTHERS.union(names)
 
 
-def unknown_variables_warning(environment: Collection[str] = os.environ) -> str | None:
+def build_unknown_variables_warning(environment: Collection[str] = os.environ) -> str | None:
     """Return one line that names the variables `HANDOFF_...` that are not known, each with the
     closest known name. Return None if all are known.
 
@@ -39,7 +39,7 @@ def unknown_variables_warning(environment: Collection[str] = os.environ) -> str 
     own_variables = sorted(name for name in environment if name.upper().startswith(PREFIX))
     if not own_variables:
         return None
-    known = known_variables()
+    known = list_known_variables()
     services: list[str] = []
     for name in own_variables:
         if match := _SERVICE_HOST.fullmatch(name):
@@ -68,14 +68,14 @@ def _with_all_words(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names of several words, all of which are words of a name, as DAY_USD for
     MAX_USD_PER_DAY. The name with the most words is the first.
     """
-    words = _words_of(name)
+    words = _split_words(name)
     candidates: list[str] = []
     for candidate in known:
-        if "_" in candidate and _words_of(candidate) <= words:
+        if "_" in candidate and _split_words(candidate) <= words:
             candidates.append(candidate)
-    return sorted(candidates, key=lambda candidate: len(_words_of(candidate)), reverse=True)
+    return sorted(candidates, key=lambda candidate: len(_split_words(candidate)), reverse=True)
 
 
-def _words_of(name: str) -> set[str]:
+def _split_words(name: str) -> set[str]:
     """Return the words of a variable's name, without the S of a plural."""
     return {word.rstrip("S") for word in name[:_SHOWN_CHARS].upper().split("_")}

@@ -64,7 +64,7 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     return sorted(warnings, key=lambda warning: (warning.specialist, warning.rule))
 
 
-def sections_of(instructions: str) -> dict[str, str]:
+def split_sections(instructions: str) -> dict[str, str]:
     """Return the `## ` sections of the instructions by heading, each with its heading line.
     The text before the first heading has the key ''.
     """
@@ -83,11 +83,11 @@ def sections_of(instructions: str) -> dict[str, str]:
     return sections
 
 
-def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
+def compute_similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
     """Return the cosine of the TF-IDF vectors of each pair of descriptions, from 0 to 1. Rare
     words weigh most.
     """
-    bags = list(map(_stems_of_description, descriptions))
+    bags = list(map(_find_description_stems, descriptions))
     document_counts: Counter[str] = Counter()
     for bag in bags:
         document_counts.update(bag)
@@ -96,26 +96,28 @@ def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
         weights[word] = log((1 + len(bags)) / (1 + count)) + 1
     norms: list[float] = []
     for bag in bags:
-        norms.append(sqrt(_squared_weight(bag, weights)) or 1.0)
+        norms.append(sqrt(_sum_squared_weights(bag, weights)) or 1.0)
     cosines: dict[tuple[int, int], float] = {}
     for a, b in combinations(range(len(bags)), 2):
-        cosines[a, b] = _squared_weight(bags[a] & bags[b], weights) / (norms[a] * norms[b])
+        cosines[a, b] = _sum_squared_weights(bags[a] & bags[b], weights) / (norms[a] * norms[b])
     return cosines
 
 
-def _squared_weight(words: Iterable[str], weights: Mapping[str, float]) -> float:
+def _sum_squared_weights(words: Iterable[str], weights: Mapping[str, float]) -> float:
     """Return the sum of the squared weights of these words."""
     return sum(weights[word] ** 2 for word in words)
 
 
 def _find_overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
     """Yield a warning for each pair of specialists with similar descriptions."""
-    for (a, b), cosine in similarity([spec.description for spec in specs]).items():
+    for (a, b), cosine in compute_similarity([spec.description for spec in specs]).items():
         if cosine < OVERLAP:
             continue
         first = specs[a]
         second = specs[b]
-        words = _stems_of_description(first.description) & _stems_of_description(second.description)
+        words = _find_description_stems(first.description) & _find_description_stems(
+            second.description
+        )
         message = (
             f"its description overlaps with {second.name}'s ({cosine:.2f}; both say:"
             f" {', '.join(sorted(words))}); describe the work that only this one does"
@@ -147,7 +149,7 @@ def _check_lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
 def _check_sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if spec.celery_task is not None:  # no model reads the instructions
         return
-    headings = "\n".join(sections_of(spec.instructions)).lower()
+    headings = "\n".join(split_sections(spec.instructions)).lower()
     for name, words in _WANTED_SECTIONS.items():
         if not re.search(words, headings):
             yield LintWarning(
@@ -204,23 +206,23 @@ _STOP_WORDS = frozenset(
 )
 
 
-def _positive(description: str) -> str:
+def _select_claimed_work(description: str) -> str:
     """Return the part of a description that claims work. The part that excludes work begins
     with "not for" or "not to".
     """
     return _NOT_FOR.split(description, maxsplit=1)[0]
 
 
-def _stems_of_description(description: str) -> frozenset[str]:
+def _find_description_stems(description: str) -> frozenset[str]:
     """Return the stems of the words that claim work in a description, without stop words."""
     stems: set[str] = set()
-    for word in re.findall(r"[^\W\d_]{3,}", _positive(description).lower()):
+    for word in re.findall(r"[^\W\d_]{3,}", _select_claimed_work(description).lower()):
         if word not in _STOP_WORDS:
-            stems.add(_stem(word))
+            stems.add(_find_rough_stem(word))
     return frozenset(stems)
 
 
-def _stem(word: str) -> str:
+def _find_rough_stem(word: str) -> str:
     """Return a rough stem, so that `compares` matches `comparing`. The stems of
     `shared.text.word_forms` would give unrelated specialists a cosine of up to 0.20 instead of
     0.16, too close to `OVERLAP`.

@@ -19,10 +19,10 @@ from pydantic import Field, StringConstraints, ValidationError
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
 from handoff_queue.shared.agent.tool import check_parameter_names
 from handoff_queue.shared.settings.http_values import split_http_url
-from handoff_queue.shared.text.yaml_reader import compose
+from handoff_queue.shared.text.yaml_reader import parse_tree
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
-from handoff_queue.shared.types.message import Message, digest_of, each_problem
+from handoff_queue.shared.types.message import Message, compute_digest, iterate_problems
 from handoff_queue.shared.types.names import NAME_PATTERN
 
 MAX_LISTING_BYTES = 1_000_000
@@ -79,10 +79,10 @@ class AcceptedServer:
     @property
     def tools(self) -> dict[str, str]:
         """Return the tools of the server: the name for the model -> the server's own name."""
-        return {tool_name(self.name, tool): tool for tool in self.config.tools}
+        return {build_tool_name(self.name, tool): tool for tool in self.config.tools}
 
 
-def tool_name(server: str, tool: str) -> str:
+def build_tool_name(server: str, tool: str) -> str:
     """Return the name of a server's tool for the model, such as `weather__forecast`."""
     return f"{server}__{re.sub(r'[^a-zA-Z0-9_-]', '_', tool)}"
 
@@ -92,14 +92,14 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: values[match[1]], text)
 
 
-def listing_file(file: Path) -> Path:
+def get_listing_file(file: Path) -> Path:
     """Return the path of the accepted listings of a specialist's file."""
     return file.with_name(f"{file.stem}.mcp.json")
 
 
-def digest_of_listing(listing: Listing) -> str:
+def compute_listing_digest(listing: Listing) -> str:
     """Return the digest of a listing. YAML would read some digests without a prefix as numbers."""
-    return f"sha256-{digest_of(json.dumps(listing, sort_keys=True))}"
+    return f"sha256-{compute_digest(json.dumps(listing, sort_keys=True))}"
 
 
 def read_servers(value: Any) -> tuple[dict[str, McpServer], list[str]]:
@@ -112,35 +112,35 @@ def read_servers(value: Any) -> tuple[dict[str, McpServer], list[str]]:
         try:
             server = McpServer.model_validate_json(json.dumps(fields))
         except (ValidationError, TypeError, ValueError) as error:
-            faults += _problems(str(name), error)
+            faults += _find_problems(str(name), error)
             continue
-        problems = [f"{name}: {problem}" for problem in _wrong_server(str(name), server)]
+        problems = [f"{name}: {problem}" for problem in _find_server_problems(str(name), server)]
         faults += problems
         if not problems:
             servers[str(name)] = server
     return servers, faults
 
 
-def _problems(name: str, error: Exception) -> Iterator[str]:
+def _find_problems(name: str, error: Exception) -> Iterator[str]:
     if not isinstance(error, ValidationError):
         yield f"{name}: must be text, numbers and lists"
         return
-    for where, problem in each_problem(error, McpServer):
+    for where, problem in iterate_problems(error, McpServer):
         yield ".".join((name, *where)) + f": {problem}"
 
 
-def _wrong_server(name: str, server: McpServer) -> Iterator[str]:
+def _find_server_problems(name: str, server: McpServer) -> Iterator[str]:
     if not re.fullmatch(NAME_PATTERN, name):
         yield "is not a name: use lower-case letters, digits, - and _, a letter first"
     if bool(server.command) == (server.url is not None):
         yield "needs either a command or a url"
     if server.url is not None:
-        yield from _wrong_url(server.url, server)
+        yield from _find_url_problems(server.url, server)
     if server.command and server.headers:
         yield "headers belong to a url: remove them"
     if server.url is not None and server.env:
         yield "env belongs to a command: write ${NAME} in a header"
-    names = [tool_name(name, tool) for tool in server.tools]
+    names = [build_tool_name(name, tool) for tool in server.tools]
     for full_name, tool in zip(names, server.tools, strict=True):
         if names.count(full_name) > 1:
             yield f"tools: {tool} is named twice; name it once"
@@ -148,7 +148,7 @@ def _wrong_server(name: str, server: McpServer) -> Iterator[str]:
             yield f"tools: {full_name[:80]} has more than 64 characters; shorten the server's name"
 
 
-def _wrong_url(url: str, server: McpServer) -> Iterator[str]:
+def _find_url_problems(url: str, server: McpServer) -> Iterator[str]:
     try:
         parts = split_http_url(url)
     except ValueError as error:
@@ -169,7 +169,11 @@ def read_accepted_servers(
     faults: list[str] = []
     for name, server in servers.items():
         listing = listings.get(name, {})
-        fault = problem or _acceptance_fault(name, server, listing) or wrong_listing(name, listing)
+        fault = (
+            problem
+            or _find_acceptance_fault(name, server, listing)
+            or find_listing_fault(name, listing)
+        )
         if fault:
             faults.append(fault)
         else:
@@ -179,7 +183,7 @@ def read_accepted_servers(
 
 def read_listings(file: Path) -> tuple[dict[str, Listing], str | None]:
     """Return the accepted listings of a specialist's file, or the reason why there are none."""
-    path = listing_file(file)
+    path = get_listing_file(file)
     try:
         if path.stat().st_size > MAX_LISTING_BYTES:
             return {}, f"{path.name} is larger than {MAX_LISTING_BYTES:,} bytes"
@@ -201,8 +205,8 @@ def _is_listing(value: Any) -> bool:
     return all(isinstance(tool, dict) for tool in value.values())
 
 
-def _acceptance_fault(name: str, server: McpServer, listing: Listing) -> str | None:
-    is_accepted = server.digest is not None and server.digest == digest_of_listing(listing)
+def _find_acceptance_fault(name: str, server: McpServer, listing: Listing) -> str | None:
+    is_accepted = server.digest is not None and server.digest == compute_listing_digest(listing)
     if is_accepted and set(listing) == set(server.tools):
         return None
     return (
@@ -211,14 +215,14 @@ def _acceptance_fault(name: str, server: McpServer, listing: Listing) -> str | N
     )
 
 
-def wrong_listing(name: str, listing: Listing) -> str | None:
+def find_listing_fault(name: str, listing: Listing) -> str | None:
     """Return the reason why a model cannot use a tool of a listing, or None."""
     for tool, fields in listing.items():
         schema = fields.get("inputSchema")
         if not isinstance(schema, dict) or schema.get("type") != "object":
             return f"{name}: the schema of {tool[:64]} must have the type object"
         try:
-            check_parameter_names(tool_name(name, tool), schema)
+            check_parameter_names(build_tool_name(name, tool), schema)
             check_schema(schema)
             check_schema(fields.get("outputSchema", {}))
         except (InvalidTool, BrokenSchema) as error:
@@ -234,7 +238,7 @@ def with_digests(text: str, digests: Mapping[str, str]) -> str:
         YamlFault: the front matter is not YAML.
     """
     start = text.index("\n") + 1
-    root = compose(text[start : text.index("\n---", start)])
+    root = parse_tree(text[start : text.index("\n---", start)])
     servers = next(value for key, value in root.value if key.value == "mcp")  # type: ignore[union-attr]
     for name, server in reversed(servers.value):
         fields = {key.value: value for key, value in server.value}

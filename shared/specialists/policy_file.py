@@ -18,9 +18,9 @@ from handoff_queue.shared.agent.tool_policy import (
     PolicyRules,
     Rule,
 )
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_at
+from handoff_queue.shared.text.yaml_reader import YamlFault, find_line, parse_tree
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.message import NO_SUCH_FIELD, Message, each_problem
+from handoff_queue.shared.types.message import NO_SUCH_FIELD, Message, iterate_problems
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
 
 MAX_BYTES = 50_000
@@ -91,7 +91,7 @@ class PolicyFields(Message):
 
 
 @lru_cache(maxsize=8)
-def rules_in(file: Path | None) -> PolicyRules:
+def read_rules(file: Path | None) -> PolicyRules:
     """Return the rules of a policy file, or the default rules without a file. A process reads a
     file once.
 
@@ -101,15 +101,15 @@ def rules_in(file: Path | None) -> PolicyRules:
     """
     if file is None:
         return PolicyRules()
-    root = _tree_in(file)
+    root = _read_tree(file)
     try:
-        fields = PolicyFields.model_validate_json(json.dumps(_values_of(file, root)))
+        fields = PolicyFields.model_validate_json(json.dumps(_build_values(file, root)))
     except ValidationError as error:
-        place, problem = _first_problem(error)
+        place, problem = _find_first_problem(error)
         hint = ""
         for name in place:
             hint = _HINTS.get(name, hint)
-        where = f"{file}:{line_at(root, place)}: {'.'.join(place) or 'rules'}"
+        where = f"{file}:{find_line(root, place)}: {'.'.join(place) or 'rules'}"
         raise UserError(f"{where}: {problem}{hint}") from error
     rules: list[Rule] = []
     for rule in fields.rules:
@@ -120,18 +120,18 @@ def rules_in(file: Path | None) -> PolicyRules:
     )
 
 
-def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
+def _find_first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     """Return the place and the text of the first unknown field, or else of the first problem. An
     unknown field may be the reason why another one is missing.
     """
-    problems = list(each_problem(error, PolicyFields, shows_values=True))
+    problems = list(iterate_problems(error, PolicyFields, shows_values=True))
     for place, problem in problems:
         if problem.startswith(NO_SUCH_FIELD):
             return place, problem
     return problems[0]
 
 
-def _tree_in(file: Path) -> yaml.Node:
+def _read_tree(file: Path) -> yaml.Node:
     """Return the tree of a YAML file with fields.
 
     Raises:
@@ -142,7 +142,7 @@ def _tree_in(file: Path) -> yaml.Node:
             raise UserError(f"{file}: no such file of a policy: correct HANDOFF_POLICY_FILE")
         if file.stat().st_size > MAX_BYTES:
             raise UserError(f"{file}: larger than {MAX_BYTES:,} bytes: shorten the policy")
-        root = compose(file.read_text(encoding="utf-8-sig"))
+        root = parse_tree(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(
             f"{file}: cannot be read ({error.strerror}): name a readable file"
@@ -159,7 +159,7 @@ def _tree_in(file: Path) -> yaml.Node:
     return root
 
 
-def _values_of(file: Path, root: yaml.Node) -> Any:
+def _build_values(file: Path, root: yaml.Node) -> Any:
     """Return the values of a tree.
 
     Raises:

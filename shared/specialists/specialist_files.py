@@ -22,19 +22,19 @@ import yaml
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
-from handoff_queue.shared.settings.folders import files_with_suffix
+from handoff_queue.shared.settings.folders import find_files_with_suffix
 from handoff_queue.shared.specialists.mcp_servers import (
     AcceptedServer,
     read_accepted_servers,
     read_servers,
 )
-from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.unicode_text import printable
-from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose
+from handoff_queue.shared.text.durations import InvalidDuration, parse_whole_seconds
+from handoff_queue.shared.text.unicode_text import replace_unprintable
+from handoff_queue.shared.text.word_forms import suggest_name
+from handoff_queue.shared.text.yaml_reader import YamlFault, parse_tree
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage, UserError
 from handoff_queue.shared.types.memory_notes import MEMORY
-from handoff_queue.shared.types.message import each_problem, problems_of, with_value
+from handoff_queue.shared.types.message import describe_problems, iterate_problems, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
@@ -60,7 +60,7 @@ class FrontMatter:
     body_line: int
     """Line number of the first line below the front matter."""
 
-    def line_of(self, field: str) -> int:
+    def get_line(self, field: str) -> int:
         """Return the line of a field. For a key that YAML converts (`yes` becomes true),
         return the line of the first field.
         """
@@ -74,18 +74,18 @@ def parse(path: Path) -> FrontMatter:
         InvalidSpecialist: the file cannot be read, has no front matter, has invalid YAML, or has a
             field twice.
     """
-    lines = _text_of(path).split("\n")
+    lines = _read_text(path).split("\n")
     if not lines or lines[0].rstrip() != FENCE:
         raise InvalidSpecialist(
             f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another"
             " `---`"
         )
-    end = _end_of(lines)
+    end = _find_end(lines)
     if end is None:
         raise InvalidSpecialist(
             f"{path}:1: the front matter does not end; close it with a line `---`"
         )
-    fields, line_numbers = _fields_of(path, "\n".join(lines[1:end]))
+    fields, line_numbers = _parse_fields(path, "\n".join(lines[1:end]))
     return FrontMatter(
         path=path,
         fields=deepcopy(fields),
@@ -95,7 +95,7 @@ def parse(path: Path) -> FrontMatter:
     )
 
 
-def _end_of(lines: Sequence[str]) -> int | None:
+def _find_end(lines: Sequence[str]) -> int | None:
     """Return the index of the line that closes the front matter, or None."""
     for index, line in enumerate(lines[1:], start=1):
         if line.rstrip() == FENCE:
@@ -103,7 +103,7 @@ def _end_of(lines: Sequence[str]) -> int | None:
     return None
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
@@ -128,7 +128,7 @@ def _text_of(path: Path) -> str:
 
 
 @lru_cache(maxsize=MAX_KEPT_FILES)
-def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
+def _parse_fields(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the fields of a front matter, and the line number of each field in the file.
 
     A worker reads each file twice: for the specialist, and for its MCP servers.
@@ -137,7 +137,7 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         InvalidSpecialist: the text is not YAML, or has no fields.
     """
     try:
-        root = compose(text)
+        root = parse_tree(text)
     except YamlFault as error:
         raise InvalidSpecialist(f"{path}:{error.line + 1}: {error}") from error
     if not isinstance(root, yaml.MappingNode):
@@ -207,43 +207,43 @@ def read_specialist(
             correction.
     """
     parts = parse(path)
-    values = _values_of(parts)
-    servers, wrong_servers = _servers_of(path, values.pop(MCP, None))
+    values = _convert_values(parts)
+    servers, wrong_servers = _parse_servers(path, values.pop(MCP, None))
     sandbox = values.pop(SANDBOX, "none")
     faults = [
-        *(_fault(parts, MCP, problem) for problem in wrong_servers),
-        *_wrong_keys(parts),
-        *_wrong_schema(parts, values),
-        *_wrong_tools(parts, values, tools),
-        *_wrong_sandbox(parts, sandbox),
-        *_wrong_models(parts, values),
-        *_wrong_context(parts, values),
-        *_wrong_task(parts, parts.fields.keys() & FIELDS),
+        *(_build_fault(parts, MCP, problem) for problem in wrong_servers),
+        *_find_wrong_keys(parts),
+        *_find_wrong_schema(parts, values),
+        *_find_wrong_tools(parts, values, tools),
+        *_find_wrong_sandbox(parts, sandbox),
+        *_find_wrong_models(parts, values),
+        *_find_wrong_context(parts, values),
+        *_find_wrong_task(parts, parts.fields.keys() & FIELDS),
         *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved_names:
         problem = f"{values['name']} is reserved for the system itself; choose another name"
-        faults.append(_fault(parts, "name", problem))
+        faults.append(_build_fault(parts, "name", problem))
     for server in servers:
         _add_tools(values, server.tools)
     if isinstance(sandbox, str) and sandbox in TOOL_OF_SANDBOX:
         _add_tools(values, [TOOL_OF_SANDBOX[sandbox]])
-    faults += _wrong_asks(parts, values)
-    faults += _wrong_share(parts, values)
+    faults += _find_wrong_asks(parts, values)
+    faults += _find_wrong_share(parts, values)
     if not parts.body:
         problem = "no instructions; write them below the front matter"
         faults.append(_Fault(parts.body_line, "instructions", problem))
     try:
         spec = SpecialistSpec(**values, instructions=parts.body)
     except ValidationError as error:
-        faults += _wrong_values(parts, error, {fault.field for fault in faults})
-        raise _error_of(parts, faults) from None
+        faults += _find_wrong_values(parts, error, {fault.field for fault in faults})
+        raise _build_error(parts, faults) from None
     if faults:
-        raise _error_of(parts, faults)
+        raise _build_error(parts, faults)
     return spec
 
 
-def _values_of(parts: FrontMatter) -> dict[str, Any]:
+def _convert_values(parts: FrontMatter) -> dict[str, Any]:
     """Return the known fields of a file, in the form that the types take."""
     values: dict[str, Any] = {}
     for key, value in parts.fields.items():
@@ -263,14 +263,14 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
     """
     files: dict[str, FrontMatter] = {}
     for folder in folders:
-        for path in _files_of(folder):
+        for path in _iterate_files(folder):
             parts = parse(path)
             files[str(parts.fields.get("name"))] = parts
     servers: list[AcceptedServer] = []
     for parts in files.values():
-        accepted_servers, problems = _servers_of(parts.path, parts.fields.get(MCP))
+        accepted_servers, problems = _parse_servers(parts.path, parts.fields.get(MCP))
         if problems:
-            raise _error_of(parts, [_fault(parts, MCP, problem) for problem in problems])
+            raise _build_error(parts, [_build_fault(parts, MCP, problem) for problem in problems])
         servers += accepted_servers
     _refuse_two_meanings(servers)
     return servers
@@ -295,7 +295,7 @@ def _refuse_two_meanings(servers: Sequence[AcceptedServer]) -> None:
                 )
 
 
-def _servers_of(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]]:
+def _parse_servers(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]]:
     """Return the MCP servers of a file, and the faults of the others."""
     if value is None:
         return [], []
@@ -320,7 +320,7 @@ class _Fault(NamedTuple):
     """The fault and its correction."""
 
 
-def _error_of(parts: FrontMatter, faults: Sequence[_Fault]) -> InvalidSpecialist:
+def _build_error(parts: FrontMatter, faults: Sequence[_Fault]) -> InvalidSpecialist:
     """Return the error with all faults of a file, ordered by their lines."""
     texts: list[str] = []
     for fault in sorted(faults, key=lambda fault: fault.line):
@@ -356,7 +356,7 @@ def load_specialists(
     specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
         paths: dict[str, Path] = {}
-        for path in _files_of(folder):
+        for path in _iterate_files(folder):
             spec = read_specialist(path, tools=tools)
             if spec.name in paths:
                 raise InvalidSpecialist(
@@ -389,7 +389,7 @@ def _resolve_alias(values: dict[str, Any]) -> None:
             del values["model"]
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
+def _iterate_files(folder: Path) -> Iterator[Path]:
     """Yield the files of specialists in a folder, without hidden files and `NOT_SPECIALISTS`.
 
     Raises:
@@ -398,7 +398,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise InvalidSpecialist(f"{folder}: no such folder; name a folder of Markdown files")
     has_specialists = False
-    for path in files_with_suffix(folder, {".md"}):
+    for path in find_files_with_suffix(folder, {".md"}):
         if not path.name.startswith(".") and path.name.lower() not in NOT_SPECIALISTS:
             has_specialists = True
             yield path
@@ -408,11 +408,11 @@ def _files_of(folder: Path) -> Iterator[Path]:
         )
 
 
-def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
+def _find_wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
     for key in parts.fields:
         if key not in FIELDS:
-            advice = suggestion(str(key), FIELDS, otherwise="remove it")
-            yield _fault(parts, key, f"is not a known field; {advice}")
+            advice = suggest_name(str(key), FIELDS, otherwise="remove it")
+            yield _build_fault(parts, key, f"is not a known field; {advice}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
             yield _Fault(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
@@ -431,63 +431,65 @@ def _in_strict_form(key: str, value: Any) -> Any:
         case (("tier" | "effort" | "thinking" | "runner"), str()) if value in list(_CHOICES[key]):
             return _CHOICES[key](value)
         case "context", dict():
-            return _context_of(value)
+            return _parse_context(value)
         case _:
             return value
 
 
-def _wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _find_wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield the faults of a list of models that its type cannot find."""
     models = values.get("models")
     if models is None:
         return
     if "model" in parts.fields:
-        yield _fault(parts, "models", "cannot be combined with `model`; remove one of the two")
+        yield _build_fault(
+            parts, "models", "cannot be combined with `model`; remove one of the two"
+        )
     if not isinstance(models, tuple):
         return
     for position, name in enumerate(models):
         if name in models[:position]:
-            yield _fault(parts, "models", f"names {name} twice; remove one of the two")
+            yield _build_fault(parts, "models", f"names {name} twice; remove one of the two")
         if name == "inherit" or name in _TIER_OF_ALIAS:
-            yield _fault(
+            yield _build_fault(
                 parts, "models", f"{name} is not a full name of a model; write the full name"
             )
 
 
-def _context_of(value: dict[Any, Any]) -> object:
+def _parse_context(value: dict[Any, Any]) -> object:
     """Return the rules for the context, or the value if it has a fault."""
     try:
-        return ContextRules.of(value)
+        return ContextRules.from_value(value)
     except MalformedMessage:
         return value
 
 
-def _wrong_context(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _find_wrong_context(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield the faults of `context`."""
     value = values.get("context")
     if value is None or isinstance(value, ContextRules):
         return
     if not isinstance(value, dict):
         problem = "write clear_tools_at, keep, compact_at or managed_by below it"
-        yield _fault(parts, "context", problem)
+        yield _build_fault(parts, "context", problem)
         return
     try:
-        ContextRules.of(value)
+        ContextRules.from_value(value)
     except MalformedMessage as error:
         problem = str(error).partition(": ")[2]
         if isinstance(error.__cause__, ValidationError):
-            problem = problems_of(error.__cause__, kind=ContextRules, shows_values=True)
-        yield _fault(parts, "context", f"{problem}; fix this field")
+            problem = describe_problems(error.__cause__, kind=ContextRules, shows_values=True)
+        yield _build_fault(parts, "context", f"{problem}; fix this field")
 
 
-def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _find_wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     try:
         check_schema(values.get("output_schema", {}))
     except BrokenSchema as error:
-        yield _fault(parts, "output_schema", str(error))
+        yield _build_fault(parts, "output_schema", str(error))
 
 
-def _wrong_tools(
+def _find_wrong_tools(
     parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
 ) -> Iterator[_Fault]:
     """Yield a fault for each name in `tools` that is given twice, or is not a tool.
@@ -502,24 +504,24 @@ def _wrong_tools(
             if isinstance(name, str):
                 names.append(name)
     if len(set(names)) != len(names):
-        yield _fault(parts, "tools", "a tool is named twice; name it once")
+        yield _build_fault(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(names):
         if name in TOOL_OF_SANDBOX.values():
-            yield _fault(parts, "tools", f"{name} comes with `sandbox`; name it there")
+            yield _build_fault(parts, "tools", f"{name} comes with `sandbox`; name it there")
         elif tools is not None and name not in tools:
-            advice = suggestion(
+            advice = suggest_name(
                 name, sorted(tools), otherwise="add the folder of its file (--tools DIR)"
             )
-            yield _fault(parts, "tools", f"there is no tool {name}; {advice}")
+            yield _build_fault(parts, "tools", f"there is no tool {name}; {advice}")
 
 
-def _wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
+def _find_wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
     if sandbox != "none" and (not isinstance(sandbox, str) or sandbox not in TOOL_OF_SANDBOX):
         problem = f"{sandbox!r:.60} is unknown; write none, local or provider"
-        yield _fault(parts, SANDBOX, problem)
+        yield _build_fault(parts, SANDBOX, problem)
 
 
-def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _find_wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield a fault for each name in `ask` that is not a tool of the specialist."""
     asked_tools = values.get("ask")
     tool_names = values.get("tools", ())
@@ -527,20 +529,22 @@ def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Faul
         return
     for name in asked_tools:
         if isinstance(name, str) and name not in tool_names:
-            advice = suggestion(name, list(map(str, tool_names)), otherwise="add it to tools")
-            yield _fault(parts, "ask", f"{name} is not a tool of this specialist; {advice}")
+            advice = suggest_name(name, list(map(str, tool_names)), otherwise="add it to tools")
+            yield _build_fault(parts, "ask", f"{name} is not a tool of this specialist; {advice}")
 
 
-def _wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _find_wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield the faults of `share` and another field that exclude each other."""
     if values.get("share") is not True:
         return
     for name in ("ask", "runner"):
         if values.get(name):
-            yield _fault(parts, "share", f"cannot be combined with `{name}`; remove one of the two")
+            yield _build_fault(
+                parts, "share", f"cannot be combined with `{name}`; remove one of the two"
+            )
     tools = values.get("tools")
     if isinstance(tools, tuple) and MEMORY in tools:
-        yield _fault(
+        yield _build_fault(
             parts, "share", f"cannot be combined with the tool {MEMORY}; remove one of the two"
         )
 
@@ -550,19 +554,19 @@ def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_F
     text = values.get("max_seconds")
     if isinstance(text, str):
         try:
-            values["max_seconds"] = whole_seconds_of(text)
+            values["max_seconds"] = parse_whole_seconds(text)
         except InvalidDuration as error:
-            yield _fault(parts, "max_seconds", str(error))
+            yield _build_fault(parts, "max_seconds", str(error))
 
 
-def _wrong_task(parts: FrontMatter, values: Collection[str]) -> Iterator[_Fault]:
+def _find_wrong_task(parts: FrontMatter, values: Collection[str]) -> Iterator[_Fault]:
     """Yield faults of fields that exclude each other: a specialist is an agent, or a task of
     the host's Celery app.
     """
     if "celery_task" in values:
         for name in OF_AGENTS:
             if name in values:
-                yield _fault(
+                yield _build_fault(
                     parts,
                     name,
                     "has no effect with celery_task, which calls no model; remove it",
@@ -570,12 +574,12 @@ def _wrong_task(parts: FrontMatter, values: Collection[str]) -> Iterator[_Fault]
         return
     for name in ("celery_queue", "repeatable"):
         if name in values:
-            yield _fault(
+            yield _build_fault(
                 parts, name, "belongs to celery_task; add celery_task, or remove this line"
             )
 
 
-def _wrong_values(
+def _find_wrong_values(
     parts: FrontMatter, error: ValidationError, faulty_fields: Collection[str]
 ) -> Iterator[_Fault]:
     """Yield the faults that pydantic finds, except for fields with an earlier fault."""
@@ -584,7 +588,7 @@ def _wrong_values(
         "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
-    for where, problem in each_problem(error, SpecialistSpec, shows_values=True):
+    for where, problem in iterate_problems(error, SpecialistSpec, shows_values=True):
         field = where[0]
         if field in faulty_fields:
             continue
@@ -592,12 +596,12 @@ def _wrong_values(
         if field in _CHOICES:
             choices = f"must be one of {', '.join(_CHOICES[field])}"
             text = with_value(choices, parts.fields.get(field))
-        line = parts.line_of(field)
+        line = parts.get_line(field)
         if field == "instructions":
             line = parts.body_line
         hint = hints.get(field, "")
         yield _Fault(line, field, f"{'.'.join(where)}: {text}{hint}; fix this field")
 
 
-def _fault(parts: FrontMatter, field: str, problem: str) -> _Fault:
-    return _Fault(parts.line_of(field), field, f"{printable(field):.80}: {problem}")
+def _build_fault(parts: FrontMatter, field: str, problem: str) -> _Fault:
+    return _Fault(parts.get_line(field), field, f"{replace_unprintable(field):.80}: {problem}")

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.specialist import SpecialistSpec, placeholder_spec
-from handoff_queue.shared.types.usage import microusd
+from handoff_queue.shared.types.specialist import SpecialistSpec, build_placeholder_spec
+from handoff_queue.shared.types.usage import to_microusd
 
 Number = TypeVar("Number", int, float)
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 def grant_spec(pinned: SpecialistSpec, own_spec: SpecialistSpec) -> SpecialistSpec:
@@ -34,7 +34,7 @@ def grant_spec(pinned: SpecialistSpec, own_spec: SpecialistSpec) -> SpecialistSp
     """
     if pinned.name != own_spec.name:
         raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own_spec.name}")
-    if pinned == placeholder_spec(own_spec.name):
+    if pinned == build_placeholder_spec(own_spec.name):
         return own_spec
     granted_tools: list[str] = []
     refused_tools: list[str] = []
@@ -65,8 +65,8 @@ def grant_spec(pinned: SpecialistSpec, own_spec: SpecialistSpec) -> SpecialistSp
             "share": (pinned.share and own_spec.share) or None,
             "max_turns": min(pinned.max_turns, own_spec.max_turns),
             "max_output_tokens": min(pinned.max_output_tokens, own_spec.max_output_tokens),
-            "max_usd": _lowest(pinned.max_usd, own_spec.max_usd),
-            "max_seconds": _lowest(pinned.max_seconds, own_spec.max_seconds),
+            "max_usd": _choose_lower(pinned.max_usd, own_spec.max_usd),
+            "max_seconds": _choose_lower(pinned.max_seconds, own_spec.max_seconds),
             "celery_task": own_spec.celery_task,
             "celery_queue": own_spec.celery_queue,
             "repeatable": own_spec.repeatable,
@@ -78,18 +78,18 @@ def grant_limits(limits: HandoffLimits, own_spec: SpecialistSpec) -> HandoffLimi
     """Return a handoff's limits, each no higher than the limit in this process's own file."""
     most_microusd = None
     if own_spec.max_usd is not None:
-        most_microusd = max(1, microusd(own_spec.max_usd))
+        most_microusd = max(1, to_microusd(own_spec.max_usd))
     return limits.model_copy(
         update={
             "max_turns": min(limits.max_turns, own_spec.max_turns),
             "max_output_tokens": min(limits.max_output_tokens, own_spec.max_output_tokens),
-            "max_microusd": _lowest(limits.max_microusd, most_microusd),
-            "max_seconds": _lowest(limits.max_seconds, own_spec.max_seconds),
+            "max_microusd": _choose_lower(limits.max_microusd, most_microusd),
+            "max_seconds": _choose_lower(limits.max_seconds, own_spec.max_seconds),
         }
     )
 
 
-def _lowest(first: Number | None, second: Number | None) -> Number | None:
+def _choose_lower(first: Number | None, second: Number | None) -> Number | None:
     """Return the lower of two limits. None means no limit."""
     if first is None:
         return second

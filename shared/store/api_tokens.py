@@ -78,7 +78,7 @@ class ApiTokens:
             expires_at=expires_at,
         )
         secret = f"hq_{token.id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-        stored_token = StoredToken(token=token, digest=_digest(secret))
+        stored_token = StoredToken(token=token, digest=_compute_digest(secret))
         with self._connection.translate_errors():
             self._connection.redis.hset(keys.TOKENS, token.id, stored_token.to_json())
         return token, secret
@@ -91,16 +91,18 @@ class ApiTokens:
         match = _SECRET.fullmatch(secret)
         if match is None:
             return None
-        stored_token = self._valid(match[1])
-        if stored_token is None or not hmac.compare_digest(stored_token.digest, _digest(secret)):
+        stored_token = self._find_valid(match[1])
+        if stored_token is None or not hmac.compare_digest(
+            stored_token.digest, _compute_digest(secret)
+        ):
             return None
         return stored_token.token
 
     def is_valid(self, token_id: str) -> bool:
         """Return whether there is a token with this id that has not expired."""
-        return self._valid(token_id) is not None
+        return self._find_valid(token_id) is not None
 
-    def _valid(self, token_id: str) -> StoredToken | None:
+    def _find_valid(self, token_id: str) -> StoredToken | None:
         """Return the token with this id. None: it is unknown, revoked or expired."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -118,7 +120,7 @@ class ApiTokens:
             return None
         return stored_token
 
-    def all(self) -> list[ApiToken]:
+    def list_all(self) -> list[ApiToken]:
         """Return all tokens, also expired tokens, in the order of their creation."""
         with self._connection.translate_errors():
             texts = self._connection.redis.hvals(keys.TOKENS)
@@ -160,8 +162,8 @@ def _check_line(subject: str, text: str) -> None:
         )
 
 
-def _digest(secret: str) -> str:
-    """Return the SHA-256 of the secret. No cache, as `digest_of` has, keeps the secret."""
+def _compute_digest(secret: str) -> str:
+    """Return the SHA-256 of the secret. No cache, as `compute_digest` has, keeps the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 MIN_KEPT = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an
@@ -47,7 +47,7 @@ class Audit:
             StoreRefusesWrites: Redis is full or read-only.
         """
         key, least = keys.AUDIT, MIN_KEPT
-        caller = _caller_of(entry)
+        caller = _get_caller(entry)
         if entry.action is AuditAction.REFUSE:
             key, least = keys.AUDIT_REFUSALS, MIN_REFUSALS
         elif caller:
@@ -59,7 +59,7 @@ class Audit:
                 key, {_ENTRY: entry.to_json()}, maxlen=least, approximate=True
             )
 
-    def newest(self, count: int) -> list[AuditEntry]:
+    def list_newest(self, count: int) -> list[AuditEntry]:
         """Return the newest entries, the newest last. An entry that this version cannot read is
         skipped.
 
@@ -74,13 +74,13 @@ class Audit:
             for caller in callers:
                 pipe.xrevrange(keys.audit_of(caller.decode()), count=count)
             refusals, *streams = pipe.execute()
-        actions = sorted(chain.from_iterable(streams), key=_place)
-        entries = sorted([*actions[-count:], *refusals], key=_place)
+        actions = sorted(chain.from_iterable(streams), key=_get_place)
+        entries = sorted([*actions[-count:], *refusals], key=_get_place)
         texts = [fields.get(_ENTRY, b"") for _, fields in entries]
         return read_entries(texts, AuditEntry.from_json, keys.AUDIT)
 
 
-def _caller_of(entry: AuditEntry) -> str:
+def _get_caller(entry: AuditEntry) -> str:
     """Return the name of the caller's own stream. It is the id of its token, or a digest of the
     name of a user that a proxy has authenticated. Return '' for a caller without an own stream.
     """
@@ -89,10 +89,10 @@ def _caller_of(entry: AuditEntry) -> str:
         return ""
     if actor.token is not None:
         return actor.token
-    return "" if actor.via == "mcp" else f"user-{digest_of(actor.name)[:16]}"
+    return "" if actor.via == "mcp" else f"user-{compute_digest(actor.name)[:16]}"
 
 
-def _place(entry: tuple[bytes, dict[bytes, bytes]]) -> tuple[int, int]:
+def _get_place(entry: tuple[bytes, dict[bytes, bytes]]) -> tuple[int, int]:
     """Return the time of an entry in Unix ms by Redis's clock, and its number in this ms."""
     ms, _, number = entry[0].partition(b"-")
     return int(ms), int(number)
@@ -128,7 +128,7 @@ class Refusals:
         """Move the reports of workers into the audit stream, and return their number. A text that
         is not a report is dropped.
         """
-        reports = self._connection.script(
+        reports = self._connection.run_script(
             "read_list",
             [keys.REFUSALS],
             list_arguments(
@@ -149,8 +149,8 @@ class Refusals:
         return AuditEntry(
             at=self._connection.now(),
             action=AuditAction.REFUSE,
-            subject=_line(entry.subject, MAX_CHARS),
-            detail=_line(entry.detail, MAX_DETAIL_CHARS),
+            subject=_clean_line(entry.subject, MAX_CHARS),
+            detail=_clean_line(entry.detail, MAX_DETAIL_CHARS),
         )
 
     def copy_commands(self) -> int:
@@ -180,33 +180,35 @@ class Refusals:
         now = self._connection.now()
         with self._connection.translate_errors():
             is_new = self._connection.redis.set(
-                keys.refused_command(_name_of(entry)), "", nx=True, ex=KEPT_S
+                keys.refused_command(_build_name(entry)), "", nx=True, ex=KEPT_S
             )
         if not is_new:
             return False
         copy = AuditEntry(
             at=now - float(entry.get("age-seconds", 0)),
             action=AuditAction.REFUSE,
-            subject=f"Redis user {_text(entry, 'username')}",
-            detail=f"{_text(entry, 'reason')} {_text(entry, 'object')}",
+            subject=f"Redis user {_read_text(entry, 'username')}",
+            detail=f"{_read_text(entry, 'reason')} {_read_text(entry, 'object')}",
         )
         self._audit.add(copy)
         return True
 
 
-def _name_of(entry: Mapping[str, Any]) -> str:
+def _build_name(entry: Mapping[str, Any]) -> str:
     """Return the name of an entry: its number and time, or its content on an old server."""
     if "entry-id" in entry:
         return f"{entry['entry-id']}-{entry.get('timestamp-created', 0)}"
-    return "-".join(_text(entry, field) for field in ("username", "reason", "context", "object"))
+    return "-".join(
+        _read_text(entry, field) for field in ("username", "reason", "context", "object")
+    )
 
 
-def _text(entry: Mapping[str, Any], field: str) -> str:
+def _read_text(entry: Mapping[str, Any], field: str) -> str:
     """Return a field that an attacker may have chosen, in printable characters of one line."""
-    return _line(str(entry.get(field, "")), MAX_CHARS)
+    return _clean_line(str(entry.get(field, "")), MAX_CHARS)
 
 
-def _line(text: str, limit: int) -> str:
+def _clean_line(text: str, limit: int) -> str:
     """Return the first characters of a text, with a question mark for each that is not
     printable.
     """

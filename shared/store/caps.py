@@ -11,7 +11,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import BudgetSpent, TooManyOpenJobs
-from handoff_queue.shared.types.usage import dollars, microusd
+from handoff_queue.shared.types.usage import format_dollars, to_microusd
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class DailyCaps:
     """Jobs of each tenant that may be open at once."""
 
 
-def caps_from(settings: Settings) -> DailyCaps:
+def read_caps(settings: Settings) -> DailyCaps:
     """Return the caps of the settings."""
     return DailyCaps(
         day_tokens=settings.day_tokens,
-        day_usd=microusd(settings.day_usd),
+        day_usd=to_microusd(settings.day_usd),
         tenant_day_tokens=settings.tenant_day_tokens,
-        tenant_day_usd=microusd(settings.tenant_day_usd),
+        tenant_day_usd=to_microusd(settings.tenant_day_usd),
         tenant_open_jobs=settings.tenant_open_jobs,
     )
 
@@ -76,7 +76,7 @@ class DaySpending:
         The part is '' if nothing is left, or if no call was too large.
         """
         if 0 < self._left_microusd < self.needed_microusd:
-            return f", and a call may need {dollars(self.needed_microusd)}"
+            return f", and a call may need {format_dollars(self.needed_microusd)}"
         if 0 < self._left_tokens < self.needed_tokens:
             return f", and a call may need {self.needed_tokens:,}"
         return ""
@@ -100,8 +100,8 @@ class DaySpending:
     @property
     def _money(self) -> str:
         if self.most_microusd:
-            return f"{dollars(self.microusd)} of {dollars(self.most_microusd)}"
-        return dollars(self.microusd)
+            return f"{format_dollars(self.microusd)} of {format_dollars(self.most_microusd)}"
+        return format_dollars(self.microusd)
 
     @property
     def _tokens(self) -> str:
@@ -126,7 +126,7 @@ class TodaysBudgets:
     @property
     def more(self) -> str:
         """Return the part of a message that says when the next day begins."""
-        return f"there is more at 00:00 UTC, in {_duration(self.left_s)}"
+        return f"there is more at 00:00 UTC, in {_format_duration(self.left_s)}"
 
 
 class DailyBudgets:
@@ -147,21 +147,21 @@ class DailyBudgets:
         for name, cap in asdict(caps).items():
             if cap is not None:
                 arguments += (name, cap)
-        return int(self._connection.script("set_daily_caps", [keys.CAPS], arguments))
+        return int(self._connection.run_script("set_daily_caps", [keys.CAPS], arguments))
 
-    def today(self, tenant: str) -> TodaysBudgets:
+    def read_today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""
-        left_ms, of_tenant, of_all, open_jobs = self._connection.script(
+        left_ms, of_tenant, of_all, open_jobs = self._connection.run_script(
             "daily_budget", [keys.CAPS], [tenant]
         )
         return TodaysBudgets(
             DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000, *open_jobs
         )
 
-    def refusal(self, tenant: str) -> BudgetSpent | TooManyOpenJobs | None:
+    def find_refusal(self, tenant: str) -> BudgetSpent | TooManyOpenJobs | None:
         """Return the error of a tenant that may submit no job now; None if it may."""
-        today = self.today(tenant)
-        problem = _problem(today, tenant)
+        today = self.read_today(tenant)
+        problem = _find_problem(today, tenant)
         if problem is not None:
             return BudgetSpent(problem)
         if 0 < today.most_open_jobs <= today.open_jobs:
@@ -169,7 +169,7 @@ class DailyBudgets:
         return None
 
 
-def _problem(today: TodaysBudgets, tenant: str) -> str | None:
+def _find_problem(today: TodaysBudgets, tenant: str) -> str | None:
     """Return one line with the cap of today that is spent or leaves too little for a new job. It
     has the time at which the next day begins. Return None if there is enough.
     """
@@ -180,7 +180,7 @@ def _problem(today: TodaysBudgets, tenant: str) -> str | None:
     return None
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes = int(seconds // 60) + 1
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"

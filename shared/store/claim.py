@@ -15,9 +15,14 @@ from typing import Any
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import with_versions
-from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
+from handoff_queue.shared.store.encryption_at_rest import build_turns_place, draft_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, payload_arguments, verify_payload
+from handoff_queue.shared.store.payloads import (
+    SHORT_BYTES,
+    build_payload_arguments,
+    pack,
+    verify_payload,
+)
 from handoff_queue.shared.store.positional_arguments import (
     FinishArguments,
     TakeMessagesArguments,
@@ -26,11 +31,11 @@ from handoff_queue.shared.store.positional_arguments import (
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
-    json_argument,
-    retention_arguments,
-    rows,
-    usage_for_settle,
-    worst_case_argument,
+    build_retention_arguments,
+    build_settled_usage,
+    build_worst_case_argument,
+    encode_json,
+    iterate_rows,
 )
 from handoff_queue.shared.store.tool_call_approvals import (
     CallQuestions,
@@ -63,7 +68,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
 )
 from handoff_queue.shared.types.events import Event, RecordedEvent, UserMessageTaken
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, make_ref
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, parse_step_id
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
@@ -139,7 +144,7 @@ class EndedRun:
     """Signature by the worker of the run; empty without keys."""
 
     @classmethod
-    def of(cls, answer: Sequence[bytes]) -> EndedRun:
+    def parse(cls, answer: Sequence[bytes]) -> EndedRun:
         """Return the run in the answer of a script."""
         job_id, handoff_id, result, proof = (value.decode() for value in answer)
         return cls(JobId(job_id), HandoffId(handoff_id), result, proof)
@@ -233,7 +238,7 @@ class HandoffClaim:
     def __post_init__(self) -> None:
         self._stored_count = len(self.checkpoints)
 
-    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
+    def load_earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
 
     def reserve(
@@ -251,7 +256,7 @@ class HandoffClaim:
             return None
 
         def ask() -> list[Any]:
-            return self._turn(
+            return self._run_turn_script(
                 worst=worst, expected=expected, takes_messages=takes_messages, is_last=is_last
             )
 
@@ -270,7 +275,9 @@ class HandoffClaim:
         if answer[0] == b"limit":
             level = Level(answer[1].decode())
             limit = answer[2].decode()
-            raise LimitReached(limit, _refusal(BUDGET_NAMES[level], limit, worst), level=level)
+            raise LimitReached(
+                limit, _describe_refusal(BUDGET_NAMES[level], limit, worst), level=level
+            )
         if answer[0] == b"rate_limit":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.limiter.record_admission(expected, answer[1:])
@@ -293,12 +300,12 @@ class HandoffClaim:
             self._check_claim()
             self._unwritten.extend(map(self._pack_checkpoint, checkpoints))
         else:
-            self._turn(checkpoints, gets_further=not deferrable)
+            self._run_turn_script(checkpoints, gets_further=not deferrable)
 
     def _pack_checkpoint(self, checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
         """Return a checkpoint with its stored form."""
         packed = pack(checkpoint.to_json())
-        place = turns_place(self.handoff_id)
+        place = build_turns_place(self.handoff_id)
         return checkpoint, self.connection.sealing.seal(self.job_id, place, packed)
 
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
@@ -319,7 +326,7 @@ class HandoffClaim:
         own_step = parse_step_id(self.handoff_id)
         sealing = self.connection.sealing
         known = int(answer[1])
-        for message_id, digest, stored_form, step in rows(answer[2:], 4):
+        for message_id, digest, stored_form, step in iterate_rows(answer[2:], 4):
             name = digest.decode()
             # another worker may have replaced the text, which the model obeys
             text = verify_payload(name, sealing.open(self.job_id, name, stored_form), SHORT_BYTES)
@@ -347,7 +354,7 @@ class HandoffClaim:
         """
         with self._lock:
             self._check_claim()
-            keep_ms, deadline = retention_arguments(self.keep_s, self.deadline)
+            keep_ms, deadline = build_retention_arguments(self.keep_s, self.deadline)
             arguments = TakeMessagesArguments(
                 handoff=self.handoff_id,
                 fence=self.fence,
@@ -387,7 +394,7 @@ class HandoffClaim:
         """
         self.store_waiting_checkpoints()
         open_questions = CallQuestions(self.handoff_id, questions, wait_s)
-        arguments = open_questions.arguments(
+        arguments = open_questions.build_arguments(
             self.job_id,
             self.trust,
             self.connection.sealing,
@@ -405,7 +412,7 @@ class HandoffClaim:
     def store_waiting_checkpoints(self) -> None:
         """Store the checkpoints that have waited, if there are any."""
         if self._unwritten:
-            self._turn()
+            self._run_turn_script()
 
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self.check()
@@ -436,9 +443,9 @@ class HandoffClaim:
         Raises:
             Interrupted: the claim is lost.
         """
-        self.apply_answer(self.connection.script("renew_lease", *self.renewal()))
+        self.apply_answer(self.connection.run_script("renew_lease", *self.build_renewal()))
 
-    def renewal(self) -> tuple[list[str], list[Any]]:
+    def build_renewal(self) -> tuple[list[str], list[Any]]:
         """Return the keys and arguments of `renew_lease.lua`. The caller passes its answer to
         `apply_answer`.
         """
@@ -469,7 +476,7 @@ class HandoffClaim:
                 the request while users' messages wait for the agent.
         """
         text = result.to_json()
-        digest = ref(text).digest
+        digest = make_ref(text).digest
         unwritten, stored_forms = _unzip_checkpoints(self._unwritten)
         kept_forms = stored_forms if self.keeps_turns else []
         arguments = FinishArguments(
@@ -478,25 +485,25 @@ class HandoffClaim:
             keep_ms=self.keep_s * 1000,
             silence_ms=int(CHORD_SILENCE_S * 1000),
             digest=digest,
-            used_json=self._usage_argument(unwritten) or self._open_charge,
+            used_json=self._build_usage_argument(unwritten) or self._open_charge,
             events=len(events),
             urgent=int(result.status in URGENT),
             keeps_turns=int(self.keeps_turns),
             evaluation=self.evaluation_id,
             status=result.status.value,
-            bucket_use=self.limiter.usage_of_bucket(result.usage),
+            bucket_use=self.limiter.encode_bucket_usage(result.usage),
             checkpoints=len(kept_forms),
             takes_messages=int(takes_messages),
-            sharing=self._sharing_argument(result, digest),
+            sharing=self._build_sharing_argument(result, digest),
         )
         lists = (
             *sign_events(self.trust, self.job_id, events, word=self.fence),
             *kept_forms,
-            *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
+            *build_payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         )
         return FinishRequest(events, (*arguments, *lists))
 
-    def _sharing_argument(self, result: HandoffResult, digest: Digest) -> str:
+    def _build_sharing_argument(self, result: HandoffResult, digest: Digest) -> str:
         """Return how this handoff shares its run, for `parts/results.lua`. The value is `copy` with
         the saved micro-dollars and the model, `run` with the proof of the run, or ''.
 
@@ -550,7 +557,7 @@ class HandoffClaim:
         """
         with suppress(Interrupted):
             self.store_waiting_checkpoints()
-        self.connection.script(
+        self.connection.run_script(
             "release", self._keys, [self.handoff_id, self.fence, self._open_charge]
         )
 
@@ -560,7 +567,7 @@ class HandoffClaim:
         Returns False if this process no longer had the claim.
         """
         arguments = [self.handoff_id, self.fence, int(seconds * 1000), why, self.limiter.bucket]
-        return bool(self.connection.script("defer", self._keys, arguments))
+        return bool(self.connection.run_script("defer", self._keys, arguments))
 
     @property
     def _open_charge(self) -> str:
@@ -570,12 +577,12 @@ class HandoffClaim:
         string means the worst case, because a call was made and not settled.
         """
         if self.reserved:
-            return self._zero_usage()
+            return self._encode_zero_usage()
         return ""
 
-    def _zero_usage(self) -> str:
+    def _encode_zero_usage(self) -> str:
         """Return the usage of a reserved call that costs nothing, as JSON."""
-        return json_argument(
+        return encode_json(
             {amount.name: 0 for amount in AMOUNTS} | self.limiter.release_unused_share(None)
         )
 
@@ -583,7 +590,7 @@ class HandoffClaim:
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id)]
 
-    def _turn(
+    def _run_turn_script(
         self,
         new: Sequence[Checkpoint] = (),
         *,
@@ -612,9 +619,9 @@ class HandoffClaim:
             checkpoints, stored_forms = _unzip_checkpoints(
                 [*self._unwritten, *map(self._pack_checkpoint, new)]
             )
-            usage_json = self._usage_argument(checkpoints)
-            call = self.limiter.admission_arguments(expected)
-            keep_ms, deadline = retention_arguments(self.keep_s, self.deadline)
+            usage_json = self._build_usage_argument(checkpoints)
+            call = self.limiter.build_admission_arguments(expected)
+            keep_ms, deadline = build_retention_arguments(self.keep_s, self.deadline)
             arguments = TurnArguments(
                 handoff=self.handoff_id,
                 fence=self.fence,
@@ -622,14 +629,14 @@ class HandoffClaim:
                 keep_ms=keep_ms,
                 deadline=deadline,
                 used_json=usage_json,
-                worst_json=worst_case_argument(
+                worst_json=build_worst_case_argument(
                     worst, call, takes_messages=takes_messages, is_last=is_last
                 ),
                 doing=self._doing,
                 known=self._stored_count,
                 tools=sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
                 gets_further=int(gets_further),
-                batch_id=_batch_in(checkpoints),
+                batch_id=_find_batch(checkpoints),
             )
             answer: list[Any] = self._run_until_answered("turn", [*arguments, *stored_forms])
             if answer[0] not in (b"lost", b"dropped"):
@@ -638,7 +645,7 @@ class HandoffClaim:
             self.apply_answer(answer[0])
             return answer
 
-    def _usage_argument(self, checkpoints: Sequence[Checkpoint]) -> str:
+    def _build_usage_argument(self, checkpoints: Sequence[Checkpoint]) -> str:
         """Return the usage of the model call in these checkpoints as JSON, or '' if there is
         no call. There is at most one call, because each is settled before the next is made.
         """
@@ -646,11 +653,11 @@ class HandoffClaim:
         if call is None:
             return ""
         if isinstance(call, BatchClosed):
-            return self._zero_usage()
-        figures = usage_for_settle(call.usage)
+            return self._encode_zero_usage()
+        figures = build_settled_usage(call.usage)
         if isinstance(call, ModelCallFailed):
             figures["failed"] = True
-        return json_argument(figures | self.limiter.release_unused_share(call.usage))
+        return encode_json(figures | self.limiter.release_unused_share(call.usage))
 
     def _run_until_answered(
         self, script: str, arguments: Sequence[Any], script_keys: Sequence[str] | None = None
@@ -670,7 +677,9 @@ class HandoffClaim:
 
         def run() -> Any:
             self._heartbeat_at = time.monotonic()
-            return self.connection.script(script, list(script_keys or self._keys), list(arguments))
+            return self.connection.run_script(
+                script, list(script_keys or self._keys), list(arguments)
+            )
 
         return retry_until_answered(run, is_worth_it)
 
@@ -716,7 +725,7 @@ class HandoffClaim:
         self._check_claim()
 
 
-def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
+def _describe_refusal(whose: str, limit: str, worst: WorstCase) -> str:
     """Return why a budget does not allow a call, and the amount that the call needs."""
     text = f"{whose} does not allow another model call"
     if limit == "max_usd" and worst.microusd is not None:
@@ -728,7 +737,7 @@ def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
         )
     for measure in MEASURES:
         if measure.stored_limit == limit and not measure.counts_calls:
-            return f"{text}, which may take up to {measure.worst(worst):,} {measure.name}"
+            return f"{text}, which may take up to {measure.get_worst(worst):,} {measure.name}"
     return text
 
 
@@ -744,7 +753,7 @@ def _unzip_checkpoints(
     return checkpoints, stored_forms
 
 
-def _batch_in(checkpoints: Sequence[Checkpoint]) -> str:
+def _find_batch(checkpoints: Sequence[Checkpoint]) -> str:
     """Return the id of the batch that was created and the name of its call, or ''."""
     for checkpoint in checkpoints:
         if isinstance(checkpoint, BatchCreated):

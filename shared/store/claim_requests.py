@@ -22,10 +22,10 @@ from handoff_queue.shared.store.claim import (
     FinishRequest,
     HandoffClaim,
 )
-from handoff_queue.shared.store.commit import Commit, records_of_commit
-from handoff_queue.shared.store.encryption_at_rest import turns_place
+from handoff_queue.shared.store.commit import Commit, build_records
+from handoff_queue.shared.store.encryption_at_rest import build_turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.handoff_info import roles_of
+from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.positional_arguments import ClaimArguments
@@ -35,13 +35,16 @@ from handoff_queue.shared.store.redis.connection import (
     ScriptCall,
     retry_until_answered,
 )
-from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
+from handoff_queue.shared.store.script_arguments import (
+    build_retention_arguments,
+    build_worst_case_argument,
+)
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 
 MAX_CLAIMS = 3
@@ -140,12 +143,12 @@ class Claims:
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
-        script_keys, arguments = [keys.job(request.job_id)], list(self._arguments(request))
+        script_keys, arguments = [keys.job(request.job_id)], list(self._build_arguments(request))
         answer = retry_until_answered(
-            lambda: self._connection.script("claim", script_keys, arguments),
+            lambda: self._connection.run_script("claim", script_keys, arguments),
             lambda: time.monotonic() < until,
         )
-        return self._claim(request, answer, asked_at)
+        return self._build_claim(request, answer, asked_at)
 
     def commit_and_claim(
         self, commit: Commit, request: ClaimRequest
@@ -156,8 +159,8 @@ class Claims:
             VersionConflict: see `Journal.commit`.
         """
         asked_at = time.monotonic()
-        answer = self._journal.run_commit(commit, claim=self._arguments(request))
-        return records_of_commit(commit, answer), self._claim(request, answer[3], asked_at)
+        answer = self._journal.run_commit(commit, claim=self._build_arguments(request))
+        return build_records(commit, answer), self._build_claim(request, answer[3], asked_at)
 
     def end_and_commit(
         self, claim: HandoffClaim, end: FinishRequest, commit: Commit, request: ClaimRequest | None
@@ -177,7 +180,7 @@ class Claims:
             MessagesWaiting: the agent must first take messages of users; nothing was written.
         """
         asked_at = time.monotonic()
-        claim_arguments = self._arguments(request) if request else ()
+        claim_arguments = self._build_arguments(request) if request else ()
         answer = self._journal.run_commit(commit, claim=claim_arguments, end=end.arguments)
         is_committed, _, _, claim_answer, finish_answer = answer
         finished = claim.reply_to_finish(end, finish_answer)
@@ -185,27 +188,29 @@ class Claims:
             return FinishedWithCommit(finished)
         next_claim = None
         if request:
-            next_claim = self._claim(request, claim_answer, asked_at)
-        return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_claim)
+            next_claim = self._build_claim(request, claim_answer, asked_at)
+        return FinishedWithCommit(finished, tuple(build_records(commit, answer)), next_claim)
 
-    def claim_of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> HandoffClaim:
+    def open_claim_of_child(
+        self, job_id: JobId, handoff_id: HandoffId, child: JobId
+    ) -> HandoffClaim:
         """Return the claim of a child job on its parent's handoff, so that the child can end
         that handoff with a result. `Journal.commit` has made the claim in the store.
         """
         request = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
-        return self._claim(request, (b"granted", 0, ()), time.monotonic())
+        return self._build_claim(request, (b"granted", 0, ()), time.monotonic())
 
-    def checkpoints_of(
+    def read_checkpoints(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
         """Return the stored checkpoints of the given handoffs, in two round trips. Handoffs
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
-        roles = roles_of(self._connection, job_id, handoff_ids)
+        roles = read_roles(self._connection, job_id, handoff_ids)
         calls: list[ScriptCall] = []
         for handoff_id, role in roles.items():
             calls.append(([keys.turns(job_id, role, handoff_id)], []))
-        answers = self._connection.script_for_all("read_checkpoints", calls)
+        answers = self._connection.run_script_for_all("read_checkpoints", calls)
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
         for handoff_id, answer in zip(roles, answers, strict=True):
             checkpoints, _ = self._read(job_id, handoff_id, answer)
@@ -221,7 +226,7 @@ class Claims:
         case.
         """
         checkpoints: list[Checkpoint] = []
-        place, room = turns_place(handoff_id), MAX_TURNS_BYTES
+        place, room = build_turns_place(handoff_id), MAX_TURNS_BYTES
         try:
             for stored_form in stored_checkpoints:
                 if not stored_form:
@@ -231,16 +236,16 @@ class Claims:
                 room -= len(text)
                 checkpoints.append(checkpoint_adapter.validate_json(text))
         except ValidationError as error:
-            return (), problems_of(error)
+            return (), describe_problems(error)
         except UnreadablePayload as error:
             return (), str(error)
         except ValueError as error:
             return (), type(error).__name__
         return tuple(checkpoints), None
 
-    def _arguments(self, request: ClaimRequest) -> ClaimArguments:
-        call = self._limiter(request).admission_arguments(request.expected)
-        keep_ms, deadline = retention_arguments(self._settings.retention_s, request.deadline)
+    def _build_arguments(self, request: ClaimRequest) -> ClaimArguments:
+        call = self._get_limiter(request).build_admission_arguments(request.expected)
+        keep_ms, deadline = build_retention_arguments(self._settings.retention_s, request.deadline)
         return ClaimArguments(
             handoff=request.handoff_id,
             digest=request.digest,
@@ -249,13 +254,13 @@ class Claims:
             most_claims=MAX_CLAIMS,
             keep_ms=keep_ms,
             deadline=deadline,
-            worst_json=worst_case_argument(request.first, call, takes_messages=True),
+            worst_json=build_worst_case_argument(request.first, call, takes_messages=True),
             fence=request.fence,
             max_microusd=request.max_microusd or "",
             run_name=request.run_name,
         )
 
-    def _limiter(self, request: ClaimRequest) -> RateLimiter:
+    def _get_limiter(self, request: ClaimRequest) -> RateLimiter:
         bucket = ""
         if request.expected:
             bucket = request.expected.bucket
@@ -266,7 +271,9 @@ class Claims:
             bucket,
         )
 
-    def _claim(self, request: ClaimRequest, answer: Sequence[Any], asked_at: float) -> HandoffClaim:
+    def _build_claim(
+        self, request: ClaimRequest, answer: Sequence[Any], asked_at: float
+    ) -> HandoffClaim:
         """Return the claim for the script's answer.
 
         Args:
@@ -277,7 +284,7 @@ class Claims:
             admission, began_ms, earlier_claims, waited_ms, copied_run = details
         else:
             admission, began_ms, earlier_claims, waited_ms, copied_run = (), 0, 0, 0, ()
-        limiter = self._limiter(request)
+        limiter = self._get_limiter(request)
         if is_reserved:
             limiter.record_admission(request.expected, admission)
         checkpoints: tuple[Checkpoint, ...] = ()
@@ -288,7 +295,7 @@ class Claims:
             )
         started_at = int(began_ms) / 1000 if began_ms else None
         counted_from = (int(began_ms) + int(waited_ms)) / 1000
-        seconds_end_at = _later(counted_from, request.max_seconds)
+        seconds_end_at = _add_seconds(counted_from, request.max_seconds)
         return HandoffClaim(
             connection=self._connection,
             job_id=request.job_id,
@@ -307,22 +314,22 @@ class Claims:
             drain=self._drain,
             deadline=request.deadline,
             started_at=started_at,
-            ends_at=_earlier(request.deadline, seconds_end_at),
+            ends_at=_choose_earlier(request.deadline, seconds_end_at),
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier_claims,
             run_name=request.run_name,
-            copied_run=EndedRun.of(copied_run) if copied_run else None,
+            copied_run=EndedRun.parse(copied_run) if copied_run else None,
         )
 
 
-def _later(time_s: float, seconds: int | None) -> float | None:
+def _add_seconds(time_s: float, seconds: int | None) -> float | None:
     """Return the time after some seconds; None without seconds."""
     if seconds is None:
         return None
     return time_s + seconds
 
 
-def _earlier(first: float | None, second: float | None) -> float | None:
+def _choose_earlier(first: float | None, second: float | None) -> float | None:
     """Return the earlier of two times. None is later than any time."""
     if first is None:
         return second

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import CLOSING_ROLES, queue_of
+from handoff_queue.shared.types.names import CLOSING_ROLES, get_queue
 
 TENANT_IS_FULL = -2
 """Version in the answer of `commit.lua` if the tenant may have no more open jobs."""
@@ -114,7 +114,7 @@ class Commit:
     """
 
 
-def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[RecordedEvent]:
+def build_records(commit: Commit, answer: Sequence[Any]) -> list[RecordedEvent]:
     """Return the events of a commit with their versions, by the script's answer.
 
     Raises:
@@ -122,11 +122,11 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[RecordedEve
     """
     is_done, version, at_ms, *_ = answer
     if not is_done:
-        raise conflict_error(commit, answer)
+        raise build_conflict_error(commit, answer)
     return with_versions(commit.events, int(version), int(at_ms) / 1000)
 
 
-def conflict_error(commit: Commit, answer: Sequence[Any]) -> StoreError:
+def build_conflict_error(commit: Commit, answer: Sequence[Any]) -> StoreError:
     """Return the error of a refused commit, from the answer of `commit.lua`."""
     version = int(answer[1])
     if version == TENANT_IS_FULL:
@@ -166,17 +166,17 @@ def commit_fields(commit: Commit, keep_ms: int) -> dict[str, Any]:
     }
     if commit.pages:
         fields["pages"] = len(commit.pages)
-    return fields | _issues_of(commit) | _optional_fields(commit)
+    return fields | _build_issues(commit) | _build_optional_fields(commit)
 
 
-def _issues_of(commit: Commit) -> dict[str, Any]:
+def _build_issues(commit: Commit) -> dict[str, Any]:
     """Return the handoffs that a commit issues and the sizes of their groups, for `commit.lua`."""
     issued: list[dict[str, Any]] = []
     groups: dict[str, int] = {}
     for event in commit.events:
         if not isinstance(event, HandoffIssued):
             continue
-        issued.append(_issue(event))
+        issued.append(_build_issue(event))
         if event.group:
             groups[event.group] = groups.get(event.group, 0) + 1
     if issued:
@@ -184,7 +184,7 @@ def _issues_of(commit: Commit) -> dict[str, Any]:
     return {}
 
 
-def _optional_fields(commit: Commit) -> dict[str, Any]:
+def _build_optional_fields(commit: Commit) -> dict[str, Any]:
     """Return the fields for `commit.lua` that only some commits need."""
     fields: dict[str, Any] = {}
     if commit.drop:
@@ -219,7 +219,7 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
     return fields
 
 
-def valid_after(commit: Commit) -> str:
+def describe_valid_events(commit: Commit) -> str:
     """Return which newer events leave the commit valid: `results`, or `workers` for all events of
     workers. Empty: none.
     """
@@ -263,7 +263,7 @@ def _takes_ms(event: Event) -> int:
             return 0
 
 
-def _issue(event: HandoffIssued) -> dict[str, Any]:
+def _build_issue(event: HandoffIssued) -> dict[str, Any]:
     """Return an issued handoff in the form of `commit.lua`. A handoff without a group has no
     queue, because the supervisor runs it.
     """
@@ -281,7 +281,7 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
         fields |= {"counts": json.dumps(counts)}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
-    queue = queue_of(event.assigned_to)
+    queue = get_queue(event.assigned_to)
     return {
         "id": event.handoff_id,
         "queue": queue,

@@ -14,12 +14,12 @@ import re
 from contextlib import suppress
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.encryption_at_rest import digest_in
+from handoff_queue.shared.store.encryption_at_rest import find_digest
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
-from handoff_queue.shared.types.message import Message, UnixTime, digest_of
+from handoff_queue.shared.types.message import Message, UnixTime, compute_digest
 
 MAX_LETTERS = 1_000
 """Dead letters that the store keeps."""
@@ -67,7 +67,7 @@ class DeadLetters:
 
     def add(self, queue: str, reason: str, body: str) -> None:
         """Add a dead letter for a message of this queue."""
-        self._add(self._letter(queue, reason, body))
+        self._add(self._build_letter(queue, reason, body))
 
     def add_unreadable(
         self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S
@@ -75,8 +75,8 @@ class DeadLetters:
         """Record that this process cannot read a message of this queue. Return False if
         another version may read it, and True if it is a dead letter now.
         """
-        body = storable(body)
-        handoff = handoff_in(body)
+        body = escape_surrogates(body)
+        handoff = parse_handoff(body)
         if handoff is None:
             self.add(queue, reason, body)
             return True
@@ -85,21 +85,21 @@ class DeadLetters:
             short = body
         else:
             short = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
-        letter = self._letter(queue, reason, short)
+        letter = self._build_letter(queue, reason, short)
         arguments = [
             handoff_id,
-            digest_in(text) or digest_of(text),
+            find_digest(text) or compute_digest(text),
             int(patience_s * 1000),
             letter.to_json(),
         ]
-        answer = self._connection.script(
+        answer = self._connection.run_script(
             "dead_letter_unreadable", [keys.job(job_id), keys.DEAD], arguments
         )
         if answer == b"unknown":
             self._add(letter)
         return bool(answer in (b"unknown", b"dead"))
 
-    def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
+    def _build_letter(self, queue: str, reason: str, body: str) -> DeadLetter:
         if len(body) > MAX_BODY_CHARS:
             reason = (
                 f"{reason} (it has {len(body):,} characters, of which the first {MAX_BODY_CHARS:,}"
@@ -108,12 +108,14 @@ class DeadLetters:
         return DeadLetter(
             at=self._connection.now(),
             queue=queue,
-            reason=storable(reason),
-            body=storable(body[:MAX_BODY_CHARS]),
+            reason=escape_surrogates(reason),
+            body=escape_surrogates(body[:MAX_BODY_CHARS]),
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        self._connection.script("push_dead_letter", [keys.DEAD], [letter.queue, letter.to_json()])
+        self._connection.run_script(
+            "push_dead_letter", [keys.DEAD], [letter.queue, letter.to_json()]
+        )
 
     def forget_old(self) -> None:
         """Remove letters after their retention, and all letters but the newest `MAX_LETTERS`.
@@ -134,7 +136,9 @@ class DeadLetters:
         Raises:
             UserError: no job waits for the handoff any more.
         """
-        answer = self._connection.script("requeue_dead_letter", [keys.job(job_id)], [handoff_id])
+        answer = self._connection.run_script(
+            "requeue_dead_letter", [keys.job(job_id)], [handoff_id]
+        )
         if answer == b"unknown":
             raise UserError(
                 f"the store has no handoff {handoff_id} of {job_id}: no job needs it: drop its dead"
@@ -149,12 +153,12 @@ class DeadLetters:
         Raises:
             UserError: there is no such letter.
         """
-        for letter in self.newest():
+        for letter in self.list_newest():
             if letter.id == letter_id:
                 return letter
         raise UserError(f"there is no dead letter {letter_id!r:.42}", command="handoff dead")
 
-    def newest(self, count: int = MAX_LETTERS) -> list[DeadLetter]:
+    def list_newest(self, count: int = MAX_LETTERS) -> list[DeadLetter]:
         """Return the readable letters among the newest `count`, the newest first. A letter
         that this version cannot read is skipped; only `drop_all` deletes it.
         """
@@ -163,7 +167,7 @@ class DeadLetters:
     def _read(self, first: int, last: int) -> list[bytes]:
         """Return stored letters. A worker that was taken over may have written longer ones."""
         arguments = list_arguments(first, last, MAX_LETTER_BYTES, MAX_LETTERS * MAX_BODY_CHARS)
-        letters: list[bytes] = self._connection.script("read_list", [keys.DEAD], arguments)
+        letters: list[bytes] = self._connection.run_script("read_list", [keys.DEAD], arguments)
         return letters
 
     def drop(self, letter: DeadLetter) -> bool:
@@ -182,12 +186,12 @@ class DeadLetters:
             return int(pipe.execute()[0])
 
 
-def storable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return the text with each lone surrogate as an escape, because UTF-8 has no bytes for it."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
+def parse_handoff(body: str) -> tuple[JobId, HandoffId, str] | None:
     """Return the ids of job and handoff and the text of the handoff. The body is that text, or
     the body of a Celery message with it. Return None if the body is neither.
     """

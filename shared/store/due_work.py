@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import (
-    job_id_in,
-    json_argument,
+    build_settled_usage,
+    encode_json,
+    parse_job_id,
     read_entries,
-    usage_for_settle,
 )
 from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
@@ -58,13 +58,15 @@ class DueWork:
         be sent: it waits in a queue already, a process has claimed it, or it has ended.
         """
         arguments = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
-        return bool(self._connection.script("queue_role_handoff", [keys.job(job_id)], arguments))
+        return bool(
+            self._connection.run_script("queue_role_handoff", [keys.job(job_id)], arguments)
+        )
 
     def mark_sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Note that the handoffs were sent to their queues, so that the sweep does not find
         them unless they are lost again.
         """
-        self._connection.script("mark_sent", [keys.job(job_id)], list(handoff_ids))
+        self._connection.run_script("mark_sent", [keys.job(job_id)], list(handoff_ids))
 
     def sweep(self) -> SweepResult:
         """Return the jobs that need an evaluation now.
@@ -72,7 +74,7 @@ class DueWork:
         Each job is returned once, until a supervisor has evaluated it or the wake-up is lost.
         Any number of sweepers share the work.
         """
-        members, fresh, more = self._connection.script(
+        members, fresh, more = self._connection.run_script(
             "sweep",
             [keys.DUE, keys.QUEUES],
             [
@@ -91,7 +93,7 @@ class DueWork:
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:
                 suspects.append(HandoffId(handoff_id))
-        return SweepResult(due, tuple(map(job_id_in, fresh)), bool(more))
+        return SweepResult(due, tuple(map(parse_job_id, fresh)), bool(more))
 
     def _drop_due(self, member: bytes) -> None:
         """Remove an entry that another program wrote, and that names no job."""
@@ -123,7 +125,7 @@ class UnwantedBatches:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def oldest(self) -> list[UnwantedBatch]:
+    def list_oldest(self) -> list[UnwantedBatch]:
         """Return the batches that were noted or postponed first."""
         with self._connection.translate_errors():
             batches = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
@@ -146,11 +148,11 @@ class UnwantedBatches:
         if usage is None:
             usage_json = ""
         elif usage == NOTHING_USED:
-            usage_json = json_argument({amount.name: 0 for amount in AMOUNTS})
+            usage_json = encode_json({amount.name: 0 for amount in AMOUNTS})
         else:
-            usage_json = json_argument(usage_for_settle(usage))
+            usage_json = encode_json(build_settled_usage(usage))
         arguments = [batch.handoff_id, batch.entry, usage_json]
-        self._connection.script("settle_batch", [keys.job(batch.job_id)], arguments)
+        self._connection.run_script("settle_batch", [keys.job(batch.job_id)], arguments)
 
 
 def _parse_batch(entry: bytes) -> UnwantedBatch:

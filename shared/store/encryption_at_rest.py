@@ -25,7 +25,7 @@ from handoff_queue.shared.store.tenant_keys import TenantKeys
 from handoff_queue.shared.types.errors import MalformedMessage, NoTenantKey, UnreadablePayload
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 SEALED = b"e"
 """First byte of a sealed text. Other texts begin with `=` or `z`."""
@@ -46,7 +46,7 @@ def no_tenant(_: JobId) -> str | None:
     return None
 
 
-def turns_place(handoff_id: str) -> str:
+def build_turns_place(handoff_id: str) -> str:
     """Return the place of the turns of a handoff within its job."""
     return f"turns:{handoff_id}"
 
@@ -78,24 +78,24 @@ class Sealing:
 
     def is_sealed(self, tenant: str) -> bool:
         """Return whether texts of this tenant are sealed."""
-        return self._keys is not None and bool(self._keys.of(tenant))
+        return self._keys is not None and bool(self._keys.find_keys(tenant))
 
-    def scope(self, job_id: JobId) -> str:
+    def get_scope(self, job_id: JobId) -> str:
         """Return the tenant of a job with a key; '' for the others. Texts of one scope may be
         shared in memory.
         """
         if self._keys is None:
             return ""
-        tenant = self._tenant(job_id)
-        if tenant is not None and self._keys.of(tenant):
+        tenant = self._find_tenant(job_id)
+        if tenant is not None and self._keys.find_keys(tenant):
             return tenant
         return ""
 
-    def owner(self, job_id: JobId) -> str:
+    def get_owner(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if no text is sealed."""
         if self._keys is None:
             return DEFAULT_TENANT
-        return self._tenant(job_id) or DEFAULT_TENANT
+        return self._find_tenant(job_id) or DEFAULT_TENANT
 
     # Texts of a job.
 
@@ -110,7 +110,7 @@ class Sealing:
         """
         if self._keys is None:
             return packed
-        return self.seal_for(self._tenant(job_id) or "", job_id, place, packed)
+        return self.seal_for(self._find_tenant(job_id) or "", job_id, place, packed)
 
     def open(self, job_id: JobId, place: str, stored_form: bytes) -> bytes:
         """Return the packed text of a form in Redis.
@@ -125,11 +125,11 @@ class Sealing:
         if stored_form[:1] != SEALED:
             return stored_form
         tenant = _read_header(stored_form).tenant
-        if self._keys is not None and self._tenant(job_id) != tenant:
+        if self._keys is not None and self._find_tenant(job_id) != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
         return self.open_for(tenant, job_id, place, stored_form)
 
-    def _tenant(self, job_id: JobId) -> str | None:
+    def _find_tenant(self, job_id: JobId) -> str | None:
         tenant = self._tenants.get(job_id)
         if tenant is None:
             tenant = self._tenant_of(job_id)
@@ -141,13 +141,13 @@ class Sealing:
 
     def seal_for(self, tenant: str, scope: str, place: str, packed: bytes) -> bytes:
         """Return the form of a packed text of a tenant."""
-        keys = self._keys.of(tenant) if self._keys else ()
+        keys = self._keys.find_keys(tenant) if self._keys else ()
         if not keys:
             return packed
-        header = _header(tenant, keys[0])
+        header = _build_header(tenant, keys[0])
         nonce = os.urandom(NONCE_BYTES)
-        associated_data = _associated_data(header, scope, place)
-        ciphertext = _cipher(keys[0], scope).encrypt(nonce, packed, associated_data)
+        associated_data = _build_associated_data(header, scope, place)
+        ciphertext = _get_cipher(keys[0], scope).encrypt(nonce, packed, associated_data)
         return header + nonce + bytes(ciphertext)
 
     def open_for(self, tenant: str, scope: str, place: str, stored_form: bytes) -> bytes:
@@ -162,19 +162,19 @@ class Sealing:
                 f"texts of tenant {tenant} are encrypted, and this process has no keys of tenants"
                 " (HANDOFF_TENANT_KEYS)"
             )
-        for key in self._keys.of(tenant):
-            if key_id(key) == header.key_id:
+        for key in self._keys.find_keys(tenant):
+            if compute_key_id(key) == header.key_id:
                 return _decrypt_text(key, scope, place, stored_form, header.size)
         raise NoTenantKey(
             f"texts of tenant {tenant} are encrypted with the key {header.key_id.hex()}, and this"
             " process does not have this key"
         )
 
-    def document_names(self, tenant: str, digest: str) -> list[str]:
+    def list_document_names(self, tenant: str, digest: str) -> list[str]:
         """Return the names under which a document of a tenant may be stored, the one for new
         documents first. Only a holder of the key can compute the name of a sealed document.
         """
-        keys = self._keys.of(tenant) if self._keys else ()
+        keys = self._keys.find_keys(tenant) if self._keys else ()
         names: list[str] = []
         for key in keys:
             text = f"handoff document\0{digest}".encode()
@@ -185,14 +185,14 @@ class Sealing:
 
     def seal_message(self, job_id: JobId, handoff_id: str, text: str) -> str:
         """Return the message of a handoff, sealed if its tenant has a key."""
-        if not self.scope(job_id):
+        if not self.get_scope(job_id):
             return text
         sealed_form = self.seal(job_id, f"message:{handoff_id}", text.encode())
         fields = {
             "sealed": base64.b64encode(sealed_form).decode(),
             "job_id": job_id,
             "handoff_id": handoff_id,
-            "digest": digest_of(text),
+            "digest": compute_digest(text),
         }
         return json.dumps(fields, separators=(",", ":"))
 
@@ -216,7 +216,7 @@ class Sealing:
             raise MalformedMessage(f"the message cannot be opened: {why}") from None
 
 
-def digest_in(message: str) -> str | None:
+def find_digest(message: str) -> str | None:
     """Return the digest of the text in a sealed message; None for another message."""
     if not message.startswith(MESSAGE_START):
         return None
@@ -228,24 +228,24 @@ def digest_in(message: str) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _header(tenant: str, key: bytes) -> bytes:
+def _build_header(tenant: str, key: bytes) -> bytes:
     name = tenant.encode()
-    return _HEAD.pack(SEALED, _VERSION, key_id(key), len(name)) + name
+    return _HEAD.pack(SEALED, _VERSION, compute_key_id(key), len(name)) + name
 
 
 @lru_cache(maxsize=1024)
-def key_id(key: bytes) -> bytes:
+def compute_key_id(key: bytes) -> bytes:
     """Return the public id of a key. It does not reveal the key."""
     return sha256(b"handoff key id\0" + key).digest()[:8]
 
 
-def _cipher(key: bytes, scope: str) -> Any:
+def _get_cipher(key: bytes, scope: str) -> Any:
     """Return the cipher of a scope."""
-    return _cipher_of(key, scope[:SCOPE_CHARS])
+    return _build_cipher(key, scope[:SCOPE_CHARS])
 
 
 @lru_cache(maxsize=4096)
-def _cipher_of(key: bytes, beginning: str) -> Any:
+def _build_cipher(key: bytes, beginning: str) -> Any:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(hmac.digest(key, f"handoff payload\0{beginning}".encode(), "sha256"))
@@ -291,14 +291,14 @@ def _decrypt_text(
 
     header, rest = sealed_form[:header_bytes], sealed_form[header_bytes:]
     nonce, ciphertext = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
-    associated_data = _associated_data(header, scope, place)
+    associated_data = _build_associated_data(header, scope, place)
     try:
-        return bytes(_cipher(key, scope).decrypt(nonce, ciphertext, associated_data))
+        return bytes(_get_cipher(key, scope).decrypt(nonce, ciphertext, associated_data))
     except InvalidTag:
         raise UnreadablePayload("it was changed, or it is of another place") from None
 
 
-def _associated_data(header: bytes, scope: str, place: str) -> bytes:
+def _build_associated_data(header: bytes, scope: str, place: str) -> bytes:
     """Return the data that a sealed text is bound to."""
     return b"\0".join((header, scope.encode(), place.encode()))
 

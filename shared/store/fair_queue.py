@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.store.redis.script import Script, source_of
+from handoff_queue.shared.store.redis.script import Script, build_source
 
 FIRST_HEADER = "handoff-first"
 """Header of a message that other messages have overtaken. It goes before all messages of its
@@ -33,13 +33,13 @@ message comes. JSON may end with a space.
 """
 
 
-ENQUEUE = Script(source_of("fair_enqueue"))
-DEQUEUE = Script(source_of("fair_dequeue"))
-TAKE = Script(source_of("fair_dequeue_many"))
-PURGE = Script(source_of("purge_queue"))
+ENQUEUE = Script(build_source("fair_enqueue"))
+DEQUEUE = Script(build_source("fair_dequeue"))
+TAKE = Script(build_source("fair_dequeue_many"))
+PURGE = Script(build_source("purge_queue"))
 
 
-def member_of(message: Mapping[str, Any]) -> str | None:
+def get_member(message: Mapping[str, Any]) -> str | None:
     """Return the job or handoff of a message, from its header `MEMBER_HEADER`; None without a valid
     header.
     """
@@ -49,9 +49,9 @@ def member_of(message: Mapping[str, Any]) -> str | None:
     return None
 
 
-def entry_of(message: Mapping[str, Any]) -> str | None:
+def get_entry(message: Mapping[str, Any]) -> str | None:
     """Return the name of a message in the fair order, or None if its header names no job."""
-    member = member_of(message)
+    member = get_member(message)
     if member is None:
         return None
     return f"{member} {message['properties']['delivery_tag']}"
@@ -64,7 +64,7 @@ def enqueue_arguments(queue: str, message: Mapping[str, Any], *, is_first: bool)
         is_first: True to put the message before all others of its priority class.
     """
     tag = message["properties"]["delivery_tag"]
-    return [1, queue, int(is_first), member_of(message), tag, json.dumps(message)]
+    return [1, queue, int(is_first), get_member(message), tag, json.dumps(message)]
 
 
 def take_arguments(queues: Mapping[str, int]) -> list[Any]:
@@ -76,7 +76,7 @@ def take_arguments(queues: Mapping[str, int]) -> list[Any]:
     return [len(queues), *queues, *queues.values()]
 
 
-def dequeue_arguments(queue: str, popped_message: Mapping[str, Any]) -> list[Any]:
+def build_dequeue_arguments(queue: str, popped_message: Mapping[str, Any]) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `fair_dequeue.lua`.
 
     Args:

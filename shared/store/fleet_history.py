@@ -84,7 +84,7 @@ class History:
             0, MAX_SAMPLES - 1, MAX_SAMPLE_BYTES, MAX_SAMPLES * MAX_SAMPLE_BYTES
         )
         calls: list[ScriptCall] = [([keys.history(name)], arguments) for name in names]
-        samples = self._connection.script_for_all("read_list", calls)
+        samples = self._connection.run_script_for_all("read_list", calls)
         with self._connection.translate_errors():
             scores = self._connection.redis.lrange(keys.SCORES, 0, -1)
         samples_by_name: dict[str, list[dict[str, Any]]] = {}

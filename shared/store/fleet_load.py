@@ -15,18 +15,18 @@ from handoff_queue.shared.store.presence import (
     MAX_ANNOUNCED_BYTES,
     MAX_ANNOUNCEMENT_MS,
     MAX_READ,
-    node_in,
+    parse_node,
 )
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import (
     MAX_EXACT_INTEGER,
-    name_in,
-    rows,
-    time_of_score,
+    convert_score,
+    iterate_rows,
+    parse_name,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
-from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, role_slots
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, get_queue
+from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, count_role_slots
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MAX_DUE_HANDOFFS = 5_000
@@ -135,29 +135,27 @@ class FleetLoad:
     role_slots: int = 0
     """Slots of the live supervisors for their roles."""
 
-    def busy(self, queue: str) -> int:
+    def count_busy_slots(self, queue: str) -> int:
         """Return the number of slots that run handoffs of this queue."""
-        return len([each for each in self._handoffs_of_queue(queue) if each.deferred_until is None])
+        return len([each for each in self._read_handoffs(queue) if each.deferred_until is None])
 
     def count_deferred(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
-        return len(
-            [each for each in self._handoffs_of_queue(queue) if each.deferred_until is not None]
-        )
+        return len([each for each in self._read_handoffs(queue) if each.deferred_until is not None])
 
     def count_rate_limited(self, queue: str) -> int:
         """Return the number of handoffs of this queue that are deferred because of rate limits. A
         handoff that waits for an approval or a batch needs no slot.
         """
         limited_handoffs: list[RunningHandoff] = []
-        for handoff in self._handoffs_of_queue(queue):
+        for handoff in self._read_handoffs(queue):
             if handoff.deferred_until is not None and not handoff.doing.startswith(WAITS_FOR):
                 limited_handoffs.append(handoff)
         return len(limited_handoffs)
 
-    def _handoffs_of_queue(self, queue: str) -> list[RunningHandoff]:
+    def _read_handoffs(self, queue: str) -> list[RunningHandoff]:
         """Return the running and deferred handoffs of a queue."""
-        return [handoff for handoff in self.at_work if queue_of(handoff.agent) == queue]
+        return [handoff for handoff in self.at_work if get_queue(handoff.agent) == queue]
 
 
 class FleetLoadReader:
@@ -180,7 +178,7 @@ class FleetLoadReader:
         script_keys = [keys.DUE, keys.QUEUES]
         if counts_jobs:
             script_keys += [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
-        at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
+        at_ms, open_jobs, waiting_jobs, entries = self._connection.run_script(
             "running_handoffs", script_keys, [MAX_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
@@ -198,27 +196,27 @@ class FleetLoadReader:
         served: list[str] = []
         supervisors: list[str] = []
         for member in serving:
-            queue, _, process = name_in(member).partition("/")
+            queue, _, process = parse_name(member).partition("/")
             served.append(queue)
             if queue == SUPERVISOR_QUEUE:
                 supervisors.append(process)
-        agents = {*served, *map(name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
+        agents = {*served, *map(parse_name, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
             waiting_jobs=int(waiting_jobs),
             supervisors=len(supervisors),
-            role_slots=self._role_slots(supervisors),
-            at_work=tuple(starmap(_running_handoff, entries)),
-            waiting=self._waiting(sorted(agents)),
-            paused=frozenset(map(name_in, paused_agents)),
-            buckets=self._buckets(list(map(name_in, buckets)), at),
+            role_slots=self._count_role_slots(supervisors),
+            at_work=tuple(starmap(_build_running_handoff, entries)),
+            waiting=self._read_backlogs(sorted(agents)),
+            paused=frozenset(map(parse_name, paused_agents)),
+            buckets=self._read_buckets(list(map(parse_name, buckets)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
         )
 
-    def _waiting(self, agents: list[str]) -> dict[str, QueueBacklog]:
+    def _read_backlogs(self, agents: list[str]) -> dict[str, QueueBacklog]:
         """Return the backlog of each agent's queue, in one round trip. An agent whose queue cannot
         be read is left out: a worker can announce a name whose queue this process may not read.
         """
@@ -230,21 +228,21 @@ class FleetLoadReader:
                     pipe.zrange(waiting, 0, 0, withscores=True)
             answers = pipe.execute(raise_on_error=False)
         backlogs: dict[str, QueueBacklog] = {}
-        for agent, parts in zip(agents, rows(answers, ANSWERS_OF_AN_AGENT), strict=True):
+        for agent, parts in zip(agents, iterate_rows(answers, ANSWERS_OF_AN_AGENT), strict=True):
             is_refused = self._connection.queue_access.is_refused(agent, parts)
             if is_refused or any(isinstance(part, ResponseError) for part in parts):
                 continue
             published_count, oldest_published, paused_count, oldest_paused = parts
             waiting_since: list[float] = []
             for _, score_ms in (*oldest_published, *oldest_paused):
-                at = time_of_score(score_ms)
+                at = convert_score(score_ms)
                 if at is not None:
                     waiting_since.append(at)
             since = min(waiting_since, default=None)
             backlogs[agent] = QueueBacklog(int(published_count) + int(paused_count), since)
         return backlogs
 
-    def _role_slots(self, supervisors: list[str]) -> int:
+    def _count_role_slots(self, supervisors: list[str]) -> int:
         """Return the slots of these supervisors for their roles, in one round trip."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -253,12 +251,12 @@ class FleetLoadReader:
             announcements = pipe.execute()
         total = 0
         for text in announcements:
-            node = node_in(text)
+            node = parse_node(text)
             if node is not None:
-                total += role_slots(node.slots)
+                total += count_role_slots(node.slots)
         return total
 
-    def _buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
+    def _read_buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -267,12 +265,12 @@ class FleetLoadReader:
                 pipe.zcard(keys.bucket_line(name))
             answers = pipe.execute()
         buckets: list[RateLimitBucket] = []
-        for name, (values, line) in zip(names, rows(answers, 2), strict=True):
+        for name, (values, line) in zip(names, iterate_rows(answers, 2), strict=True):
             fields = dict(zip(_BUCKET_FIELDS, values, strict=True))
-            buckets.append(self._bucket(name, fields, int(line), at))
+            buckets.append(self._build_bucket(name, fields, int(line), at))
         return tuple(buckets)
 
-    def _bucket(
+    def _build_bucket(
         self, name: str, fields: Mapping[str, bytes | None], line: int, at: float
     ) -> RateLimitBucket:
         """Return a bucket from the fields of its hash, with its refill up to `at`.
@@ -281,13 +279,13 @@ class FleetLoadReader:
             line: number of waiting calls.
         """
         account, _, model = name.partition(":")
-        until = _figure(fields, "until") / 1000
-        since_s = max(0.0, at - _figure(fields, "at") / 1000)
+        until = _parse_figure(fields, "until") / 1000
+        since_s = max(0.0, at - _parse_figure(fields, "at") / 1000)
         limits: dict[str, Allowance] = {}
         for limit_name in _LIMIT_NAMES:
-            limit = int(_figure(fields, limit_name))
+            limit = int(_parse_figure(fields, limit_name))
             if limit:
-                stored_level = _figure(fields, f"{limit_name}_level")
+                stored_level = _parse_figure(fields, f"{limit_name}_level")
                 level = int(stored_level + limit * since_s / self.window_s)
                 limits[limit_name] = Allowance(limit, max(0, min(limit, level)))
         return RateLimitBucket(
@@ -300,7 +298,7 @@ class FleetLoadReader:
         )
 
 
-def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
+def _parse_figure(fields: Mapping[str, bytes | None], name: str) -> float:
     """Return a stored figure of a bucket; 0 if it is missing or not a number up to
     `MAX_EXACT_INTEGER`.
     """
@@ -313,7 +311,7 @@ def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
     return 0.0
 
 
-def _running_handoff(
+def _build_running_handoff(
     job: bytes,
     handoff: bytes,
     agent: bytes,
@@ -328,8 +326,8 @@ def _running_handoff(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),
         agent=agent.decode(),
-        worker=name_in(worker),
-        doing=name_in(doing),
+        worker=parse_name(worker),
+        doing=parse_name(doing),
         turns=int(turns),
         since=float(since) / 1000,
         deferred_until=float(deferred_until_ms) / 1000 if deferred_until_ms else None,

@@ -69,7 +69,9 @@ class Evaluations:
         Raises:
             StoreRefusesWrites: Redis is full or read-only.
         """
-        old_runs = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
+        old_runs = [
+            old for old in self.list_newest() if (old.run, old.golden) == (run.run, run.golden)
+        ]
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             for old in old_runs:
@@ -79,7 +81,7 @@ class Evaluations:
             pipe.expire(keys.EVALUATIONS, KEEP_S)
             pipe.execute()
 
-    def newest(self, count: int = MAX_RUNS) -> list[EvaluationRun]:
+    def list_newest(self, count: int = MAX_RUNS) -> list[EvaluationRun]:
         """Return the newest summaries, the newest first. A summary that this version cannot read
         is skipped.
 

@@ -9,15 +9,15 @@ from enum import StrEnum
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import (
-    figure_in,
-    name_in,
-    rows,
-    time_in,
+    iterate_rows,
+    parse_figure,
+    parse_name,
+    parse_time,
 )
 from handoff_queue.shared.types.budget_measures import (
     SPENT_FIELDS,
     SpentAmounts,
-    fields_of_spent_amounts,
+    build_spent_fields,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
@@ -58,22 +58,22 @@ class PastClaim:
     left: str = ""
     """How the claim ended without a result, such as `lost` or `released`; otherwise empty."""
 
-    def duration_s(self, now: float) -> float:
+    def compute_duration_s(self, now: float) -> float:
         """Return the duration in seconds, up to `now` for an open claim."""
         end = now if self.ended_at is None else self.ended_at
         return max(0.0, end - self.began_at)
 
 
-def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
+def parse_past_claims(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """Return the claims that ended without a result, in order, from a handoff's hash. The
     store keeps the newest 20. A line that a worker wrote in another form is left out.
     """
     past_claims: list[PastClaim] = []
-    for line in name_in(fields.get(b"past_claims", b"")).splitlines():
+    for line in parse_name(fields.get(b"past_claims", b"")).splitlines():
         began_text, _, rest = line.partition(" ")
         ended_text, _, rest = rest.partition(" ")
         left, _, worker = rest.partition(" ")
-        began_at, ended_at = time_in(began_text.encode()), time_in(ended_text.encode())
+        began_at, ended_at = parse_time(began_text.encode()), parse_time(ended_text.encode())
         if began_at is not None and ended_at is not None:
             past_claims.append(PastClaim(worker, began_at, ended_at, left))
     return tuple(past_claims)
@@ -128,7 +128,7 @@ class HandoffInfo(SpentAmounts):
     heartbeat_at: float | None = None
 
 
-def roles_of(
+def read_roles(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, str]:
     """Return the role of each handoff; unknown handoffs are left out."""
@@ -143,7 +143,7 @@ def roles_of(
     return roles
 
 
-def hashes_of(
+def read_hashes(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, dict[bytes, bytes]]:
     """Return `FIELDS` of handoffs, in two or three round trips; unknown handoffs are left out.
@@ -151,15 +151,15 @@ def hashes_of(
     """
     if not handoff_ids:
         return {}
-    roles = roles_of(connection, job_id, handoff_ids)
+    roles = read_roles(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
     for handoff_id, role in roles.items():
         calls.append(([keys.handoff(job_id, role, handoff_id)], FIELDS))
-    answers = connection.script_for_all("short_fields", calls)
+    answers = connection.run_script_for_all("short_fields", calls)
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
     done_by_children: list[dict[bytes, bytes]] = []
     for (handoff_id, role), answer in zip(roles.items(), answers, strict=True):
-        fields = dict(rows(answer, 2))
+        fields = dict(iterate_rows(answer, 2))
         if fields:
             hashes[handoff_id] = fields
         # workers write the hashes of other roles, and could name any key as the child job
@@ -182,13 +182,13 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
     with connection.translate_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for fields in done_by_children:
-            pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT_FIELDS)
+            pipe.hmget(keys.progress(JobId(parse_name(fields[b"child"]))), SPENT_FIELDS)
         answers = pipe.execute()
     for fields, amounts in zip(done_by_children, answers, strict=True):
         for name, amount in zip(SPENT_FIELDS, amounts, strict=True):
             if amount is not None:
-                before = figure_in(fields.get(f"before_{name}".encode())) or 0
-                fields[name.encode()] = str((figure_in(amount) or 0) - before).encode()
+                before = parse_figure(fields.get(f"before_{name}".encode())) or 0
+                fields[name.encode()] = str((parse_figure(amount) or 0) - before).encode()
 
 
 def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
@@ -196,30 +196,30 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
     as missing: a worker may have written it.
     """
 
-    def seconds(name: bytes) -> float | None:
-        return time_in(fields.get(name))
+    def read_seconds(name: bytes) -> float | None:
+        return parse_time(fields.get(name))
 
-    def number(name: bytes) -> int:
-        return figure_in(fields.get(name)) or 0
+    def read_number(name: bytes) -> int:
+        return parse_figure(fields.get(name)) or 0
 
     return HandoffInfo(
-        state=name_in(fields.get(b"state", b"issued")),
-        lease_until=seconds(b"lease"),
+        state=parse_name(fields.get(b"state", b"issued")),
+        lease_until=read_seconds(b"lease"),
         lost=b"lost" in fields,
         waits=b"waits" in fields,
-        deferred_until=seconds(b"deferred"),
-        asked_at=seconds(b"asks_since"),
-        queue=name_in(fields.get(b"queue", b"")),
-        worker=name_in(fields.get(b"worker", b"")),
-        claims=number(b"claims"),
-        lost_claims=number(b"lost_claims"),
-        past_claims=past_claims_of(fields),
-        claimed_at=seconds(b"claimed_at"),
-        tool_calls=number(b"tools"),
-        **fields_of_spent_amounts(number, is_priced=b"unpriced" not in fields),
-        doing=name_in(fields.get(b"doing", b"")),
-        issued_at=seconds(b"issued_at"),
-        started_at=seconds(b"started_at"),
-        finished_at=seconds(b"finished_at"),
-        heartbeat_at=seconds(b"heartbeat"),
+        deferred_until=read_seconds(b"deferred"),
+        asked_at=read_seconds(b"asks_since"),
+        queue=parse_name(fields.get(b"queue", b"")),
+        worker=parse_name(fields.get(b"worker", b"")),
+        claims=read_number(b"claims"),
+        lost_claims=read_number(b"lost_claims"),
+        past_claims=parse_past_claims(fields),
+        claimed_at=read_seconds(b"claimed_at"),
+        tool_calls=read_number(b"tools"),
+        **build_spent_fields(read_number, is_priced=b"unpriced" not in fields),
+        doing=parse_name(fields.get(b"doing", b"")),
+        issued_at=read_seconds(b"issued_at"),
+        started_at=read_seconds(b"started_at"),
+        finished_at=read_seconds(b"finished_at"),
+        heartbeat_at=read_seconds(b"heartbeat"),
     )

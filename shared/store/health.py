@@ -12,8 +12,8 @@ import redis
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection
-from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
-from handoff_queue.shared.store.script_arguments import name_in, rows
+from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
+from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
 
@@ -50,7 +50,7 @@ class Health:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def facts(self) -> RedisFacts:
+    def read_facts(self) -> RedisFacts:
         """Return the facts from INFO. A setting that INFO does not have comes from CONFIG, if Redis
         allows it.
 
@@ -63,7 +63,9 @@ class Health:
         self._check_no_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
         version = [int(part) for part in version_parts if part.isdigit()]
-        eviction = info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
+        eviction = (
+            info.get("maxmemory_policy") or self._read_setting("maxmemory-policy") or "unknown"
+        )
         return RedisFacts(
             version=tuple(version),
             is_primary=info.get("role", "master") == "master",
@@ -78,7 +80,7 @@ class Health:
         with self._connection.translate_errors(), suppress(redis.exceptions.NoPermissionError):
             self._check_no_cluster(self._connection.redis.info("cluster"))
 
-    def refusal(self) -> str | None:
+    def find_refusal(self) -> str | None:
         """Return why Redis refuses writes although it can be read (it is full, or a replica),
         or None.
 
@@ -120,12 +122,12 @@ class Health:
             depths = list(map(int, pipe.execute()))
         return dict(zip(queues, depths, strict=True))
 
-    def used_queues(self) -> list[str]:
+    def list_used_queues(self) -> list[str]:
         """Return the name of each queue to which a handoff was ever published, in order."""
         with self._connection.translate_errors():
-            return sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
+            return sorted(map(parse_name, self._connection.redis.hkeys(keys.QUEUES)))
 
-    def readable_queues(self, queues: Iterable[str]) -> list[str]:
+    def filter_readable_queues(self, queues: Iterable[str]) -> list[str]:
         """Return the queues whose length this user may read, in order. A worker can announce that
         it serves a queue with the name of any key.
         """
@@ -141,19 +143,19 @@ class Health:
             if not isinstance(answer, redis.ResponseError)
         ]
 
-    def depths(self) -> list[QueueDepth]:
+    def read_depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name. Queues
         that this process may not use are left out.
         """
-        queues = self.used_queues()
+        queues = self.list_used_queues()
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
                 pipe.zcard(keys.WAITING + queue)
-            answers = answers_or_refusals(pipe)
+            answers = read_answers_or_refusals(pipe)
         depths: list[QueueDepth] = []
-        for queue, parts in zip(queues, rows(answers, 2), strict=True):
+        for queue, parts in zip(queues, iterate_rows(answers, 2), strict=True):
             if self._connection.queue_access.is_refused(queue, parts):
                 continue
             messages, waiting_handoffs = parts
@@ -163,9 +165,9 @@ class Health:
     def _is_append_only(self, info: Mapping[str, Any]) -> bool:
         if "aof_enabled" in info:
             return bool(int(info["aof_enabled"]))
-        return self._setting("appendonly") == "yes"
+        return self._read_setting("appendonly") == "yes"
 
-    def _setting(self, name: str) -> str | None:
+    def _read_setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
         try:
             with self._connection.translate_errors():

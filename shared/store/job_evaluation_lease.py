@@ -44,12 +44,12 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, MAX_PAGE_BYTES, Journal
-from handoff_queue.shared.store.journal_signature_check import end_of
+from handoff_queue.shared.store.journal_signature_check import parse_end
 from handoff_queue.shared.store.positional_arguments import BeginEvaluationArguments
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import RecordedEvent
-from handoff_queue.shared.types.ids import JobId, new_word
+from handoff_queue.shared.types.ids import JobId, create_word
 
 FROZEN_AFTER_LEASES = 3
 """Leases after which a process counts as frozen. Its threads could not run for that time, so
@@ -74,7 +74,7 @@ class EvaluationLease:
     journal: Journal
     lease_s: float
     job_id: JobId
-    name: str = field(default_factory=new_word)
+    name: str = field(default_factory=create_word)
     """Random id of the evaluation."""
 
     def begin(self, after: int = 0) -> Iterator[list[RecordedEvent]]:
@@ -112,9 +112,9 @@ class EvaluationLease:
         _, entries, stored_ends, last_version = answer
         page = self.journal.parse(after, entries)
         for place, fence, version in stored_ends:
-            page[place - 1] = replace(page[place - 1], end=end_of(fence, version))
+            page[place - 1] = replace(page[place - 1], end=parse_end(fence, version))
         read = after + len(page)
-        return chain([page], self.journal.pages(self.job_id, read, last_version - read))
+        return chain([page], self.journal.iterate_pages(self.job_id, read, last_version - read))
 
     @property
     def heartbeat(self) -> ScriptCall:
@@ -130,7 +130,7 @@ class EvaluationLease:
 
     def _evaluate(self, *arguments: Any) -> Sequence[Any]:
         """Run `lease_job_evaluation.lua` for this evaluation, and return its answer."""
-        answer: Sequence[Any] = self.connection.script(
+        answer: Sequence[Any] = self.connection.run_script(
             "lease_job_evaluation", self._keys, list(arguments)
         )
         return answer
@@ -148,6 +148,6 @@ class EvaluationLeases:
         self._journal = journal
         self._lease_s = lease_s
 
-    def at(self, job_id: JobId) -> EvaluationLease:
+    def open(self, job_id: JobId) -> EvaluationLease:
         """Return an evaluation that has not begun yet."""
         return EvaluationLease(self._connection, self._journal, self._lease_s, job_id)

@@ -35,7 +35,7 @@ class JobFilter:
 EVERY_JOB = JobFilter()
 
 
-def first_place(where: JobFilter) -> str:
+def find_first_place(where: JobFilter) -> str:
     """Return the place in the list of jobs at which a filter begins to read."""
     if where.submitted_before is None:
         return "+inf"

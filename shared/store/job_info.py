@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from handoff_queue.shared.store.script_arguments import (
-    figure_in,
-    name_in,
-    time_in,
+    parse_figure,
+    parse_name,
+    parse_time,
 )
 from handoff_queue.shared.types.budget_measures import (
     SPENT_FIELDS,
     SpentAmounts,
-    fields_of_spent_amounts,
+    build_spent_fields,
 )
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
@@ -110,10 +110,10 @@ def parse_job_info(
     try:
         return _parse(job_id, fields, version, submitted_ms)
     except (ValueError, OverflowError):  # another program has written a field
-        return unreadable_job_info(job_id, fields, submitted_ms)
+        return build_unreadable_job_info(job_id, fields, submitted_ms)
 
 
-def unreadable_job_info(
+def build_unreadable_job_info(
     job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float
 ) -> JobInfo:
     """Return the information about a job whose record cannot be read."""
@@ -139,39 +139,39 @@ def _parse(
         ValueError, OverflowError: a field has no value of its type.
     """
 
-    def number(name: bytes) -> int:
-        figure = figure_in(fields.get(name, b"0"))
+    def read_number(name: bytes) -> int:
+        figure = parse_figure(fields.get(name, b"0"))
         if figure is None:
             raise ValueError(f"{name.decode()} is not a number")
         return figure
 
-    def amount(name: bytes) -> int:
+    def read_amount(name: bytes) -> int:
         # a worker writes the progress, and a wrong amount must not stop a cancel
-        return figure_in(fields.get(name)) or 0
+        return parse_figure(fields.get(name)) or 0
 
-    def text(name: bytes) -> str:
+    def read_text(name: bytes) -> str:
         return fields.get(name, b"").decode()
 
-    status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
-    approval = name_in(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
+    status, asks = JobStatus(read_text(b"status") or "queued"), read_text(b"asks")
+    approval = parse_name(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
     is_waiting = not status.has_ended and bool(asks or approval)
-    is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
+    is_priced = b"unpriced" not in fields and parse_figure(fields.get(b"usd", b"0")) is not None
     return JobInfo(
         job_id=job_id,
         status=JobStatus.WAITING if is_waiting else status,
         version=version,
-        title=text(b"title"),
-        submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
-        **fields_of_spent_amounts(amount, is_priced=is_priced),
+        title=read_text(b"title"),
+        submitted_at=(int(submitted_ms) or read_number(b"submitted_at")) / 1000,
+        **build_spent_fields(read_amount, is_priced=is_priced),
         cancelled=b"cancelled" in fields,
-        specialists=tuple(text(b"specialists").split()),
+        specialists=tuple(read_text(b"specialists").split()),
         asks=asks,
         approval=approval,
         calls_to_approve=tuple(
-            call.partition(":")[2] for call in name_in(fields.get(b"calls", b"")).split()
+            call.partition(":")[2] for call in parse_name(fields.get(b"calls", b"")).split()
         ),
-        asked_at=time_in(fields.get(b"asked_at")) if is_waiting else None,
-        child_jobs_lack=text(b"child_jobs_lack"),
+        asked_at=parse_time(fields.get(b"asked_at")) if is_waiting else None,
+        child_jobs_lack=read_text(b"child_jobs_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
-        children=tuple(map(JobId, text(b"children").split())),
+        children=tuple(map(JobId, read_text(b"children").split())),
     )

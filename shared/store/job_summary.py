@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
+from handoff_queue.shared.store.handoff_info import HandoffInfo, parse_handoff_info, read_hashes
 from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import (
     MAX_TEXT_BYTES,
-    handoff_id_in,
     list_arguments,
-    name_in,
+    parse_handoff_id,
+    parse_name,
 )
 from handoff_queue.shared.store.user_messages import StoredMessage, parse_stored_message
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
@@ -134,7 +134,7 @@ class JobSummaries:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def of(self, job_id: JobId) -> JobSummary:
+    def read(self, job_id: JobId) -> JobSummary:
         """Return the summary of a job, in one round trip.
 
         Raises:
@@ -149,29 +149,29 @@ class JobSummaries:
             *_JOB_FIELDS,
             *_SHORT,
         ]
-        answer = self._connection.script(
+        answer = self._connection.run_script(
             "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], arguments
         )
         if not answer or not answer[3]:
             raise UnknownJob.for_job(job_id)
         at_ms, submitted_ms, values, first, tail, running, deferred_ids, more = answer[:8]
         question, messages, version = answer[8:]
-        fields = with_progress(*map(_fields_by_name, values))
+        fields = with_progress(*map(_select_fields, values))
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
         job = parse_job_info(job_id, fields, version, float(submitted_ms or 0))
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
-            tally=_tally_in(fields.get(b"tally", b"")),
+            tally=_parse_tally(fields.get(b"tally", b"")),
             plan=fields.get(b"plan_short", b"").decode(),
-            failed=_ids_in(fields.get(b"failed_last", b"")),
-            dropped=_ids_in(fields.get(b"dropped_last", b"")),
-            running=tuple(map(handoff_id_in, running)),
-            deferred=tuple(map(handoff_id_in, deferred_ids)),
+            failed=_parse_ids(fields.get(b"failed_last", b"")),
+            dropped=_parse_ids(fields.get(b"dropped_last", b"")),
+            running=tuple(map(parse_handoff_id, running)),
+            deferred=tuple(map(parse_handoff_id, deferred_ids)),
             is_cut=bool(more),
             first=parse_entry(*first[0]),
-            tail=_events(tail),
+            tail=_parse_events(tail),
             messages=tuple(map(parse_stored_message, messages[::2], messages[1::2])),
         )
 
@@ -181,23 +181,23 @@ class JobSummaries:
         decision.
         """
         limits = list_arguments(0, HEAD_EVENTS - 1, MAX_EVENT_BYTES, HEAD_EVENTS * MAX_EVENT_BYTES)
-        entries = self._connection.script("read_list", [keys.log(job_id)], limits)
-        for recorded in _events(list(enumerate(entries, start=1))):
+        entries = self._connection.run_script("read_list", [keys.log(job_id)], limits)
+        for recorded in _parse_events(list(enumerate(entries, start=1))):
             if isinstance(recorded.event, Routed):
                 return recorded.event
         return None
 
-    def handoffs(
+    def read_handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffRecord]:
         """Return the existing handoffs among the given ones, in two round trips."""
         handoffs: dict[HandoffId, HandoffRecord] = {}
-        for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
+        for handoff_id, fields in read_hashes(self._connection, job_id, handoff_ids).items():
             handoffs[handoff_id] = _record_of(fields)
         return handoffs
 
 
-def _fields_by_name(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+def _select_fields(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
     """Return the existing fields of a hash.
 
     Args:
@@ -210,7 +210,7 @@ def _fields_by_name(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
     return fields
 
 
-def _tally_in(text: bytes) -> HandoffTally:
+def _parse_tally(text: bytes) -> HandoffTally:
     """Return the tally in the progress of a job. A text of a worker without a tally is empty."""
     try:
         return HandoffTally(*map(int, text.split()))
@@ -219,29 +219,29 @@ def _tally_in(text: bytes) -> HandoffTally:
 
 
 def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
-    def text(name: bytes) -> str | None:
+    def read_text(name: bytes) -> str | None:
         if name in fields:
-            return name_in(fields[name])
+            return parse_name(fields[name])
         return None
 
-    child = text(b"child")
+    child = read_text(b"child")
     return HandoffRecord(
         info=parse_handoff_info(fields),
-        assigned_to=text(b"role") or "",
-        message=text(b"digest") or "",
-        result=text(b"result"),
-        status=text(b"status"),
-        group=text(b"group"),
+        assigned_to=read_text(b"role") or "",
+        message=read_text(b"digest") or "",
+        result=read_text(b"result"),
+        status=read_text(b"status"),
+        group=read_text(b"group"),
         child=JobId(child) if child else None,
     )
 
 
-def _ids_in(text: bytes) -> tuple[HandoffId, ...]:
+def _parse_ids(text: bytes) -> tuple[HandoffId, ...]:
     """Return the handoffs in a field of the progress, of any length."""
-    return tuple(map(handoff_id_in, text[:MAX_TEXT_BYTES].split()))
+    return tuple(map(parse_handoff_id, text[:MAX_TEXT_BYTES].split()))
 
 
-def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:
+def _parse_events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:
     """Return the events of a summary. An entry with an empty text was too long, and is left out. So
     is an entry that this version cannot read: a worker can write any text.
     """

@@ -10,20 +10,25 @@ from itertools import islice
 
 from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
-from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter, first_place, list_arguments
+from handoff_queue.shared.store.handoff_info import HandoffInfo, parse_handoff_info, read_hashes
+from handoff_queue.shared.store.job_filter import (
+    EVERY_JOB,
+    JobFilter,
+    find_first_place,
+    list_arguments,
+)
 from handoff_queue.shared.store.job_info import (
     PROGRESS,
     JobInfo,
+    build_unreadable_job_info,
     parse_job_info,
-    unreadable_job_info,
     with_progress,
 )
-from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, answers_of
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, read_answers
 from handoff_queue.shared.store.script_arguments import (
-    handoff_id_in,
-    job_id_in,
-    rows,
+    iterate_rows,
+    parse_handoff_id,
+    parse_job_id,
 )
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
@@ -58,7 +63,7 @@ class Jobs:
         """
         names = sorted(PROGRESS)
         calls: list[ScriptCall] = [([keys.progress(job_id)], names) for job_id in job_ids]
-        progress_of_jobs = self._connection.script_for_each("short_fields", calls)
+        progress_of_jobs = self._connection.run_script_for_each("short_fields", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -66,31 +71,31 @@ class Jobs:
                 pipe.get(keys.title(job_id))
                 pipe.llen(keys.log(job_id))
                 pipe.zscore(keys.JOBS, job_id)
-            answers = answers_of(pipe)
+            answers = read_answers(pipe)
         job_infos: list[JobInfo] = []
         for job_id, progress_rows, stored_facts in zip(
-            job_ids, progress_of_jobs, rows(answers, 4), strict=True
+            job_ids, progress_of_jobs, iterate_rows(answers, 4), strict=True
         ):
             fields, title, version, submitted = stored_facts
             if fields is None or isinstance(progress_rows, StoreError) or version is None:
-                job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
+                job_infos.append(build_unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:
-                progress = dict(rows(progress_rows, 2))
+                progress = dict(iterate_rows(progress_rows, 2))
                 facts = {**with_progress(fields, progress), b"title": title or b""}
                 job_infos.append(parse_job_info(job_id, facts, version, submitted or 0.0))
         return job_infos
 
-    def tenant(self, job_id: JobId) -> str:
+    def get_tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
         with self._connection.translate_errors():
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
-    def owner(self, job_id: JobId) -> str | None:
+    def find_owner(self, job_id: JobId) -> str | None:
         """Return the tenant of a job, or None if the job does not exist. See `owners`."""
-        return self.owners([job_id]).get(job_id)
+        return self.find_owners([job_id]).get(job_id)
 
-    def owners(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+    def find_owners(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
         """Return the tenant of each existing job, in one round trip. A job whose record cannot be
         read has no tenant: ''.
         """
@@ -98,7 +103,7 @@ class Jobs:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), ["status", "tenant"])
-            answers = answers_of(pipe)
+            answers = read_answers(pipe)
         owners: dict[JobId, str] = {}
         for job_id, fields in zip(job_ids, answers, strict=True):
             if fields is None:
@@ -109,23 +114,23 @@ class Jobs:
                 owners[job_id] = tenant.decode(errors="replace") if tenant else DEFAULT_TENANT
         return owners
 
-    def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
+    def list_newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
         """Return at most `count` jobs that match the filter, the newest first."""
-        return list(islice(self.matching(where, count), count))
+        return list(islice(self.iterate_matching(where, count), count))
 
-    def matching(self, where: JobFilter, count: int = JOBS_A_ROUND_TRIP) -> Iterator[JobId]:
+    def iterate_matching(self, where: JobFilter, count: int = JOBS_A_ROUND_TRIP) -> Iterator[JobId]:
         """Yield the jobs that match the filter, the newest first. Each round trip reads one
         page of the list.
 
         Args:
             count: most matching jobs to return from one page.
         """
-        place = first_place(where)
+        place = find_first_place(where)
         while place:
-            place, entries = self._part(where, count, place)
+            place, entries = self._read_part(where, count, place)
             yield from entries
 
-    def page(self, where: JobFilter, count: int, after: str = "") -> tuple[list[JobId], str]:
+    def read_page(self, where: JobFilter, count: int, after: str = "") -> tuple[list[JobId], str]:
         """Return at most `count` jobs that match the filter, and the place of the next page.
 
         The place is '' at the end of the list. A filter that few jobs match may end the page
@@ -135,47 +140,47 @@ class Jobs:
             after: place that an earlier call returned; '' for the first page.
         """
         job_ids: list[JobId] = []
-        place = after or first_place(where)
+        place = after or find_first_place(where)
         for _ in range(MAX_ROUND_TRIPS):
-            place, entries = self._part(where, count - len(job_ids), place)
+            place, entries = self._read_part(where, count - len(job_ids), place)
             job_ids += entries
             if not place or len(job_ids) == count:
                 break
         return job_ids, place
 
-    def _part(self, where: JobFilter, count: int, place: str) -> tuple[str, list[JobId]]:
+    def _read_part(self, where: JobFilter, count: int, place: str) -> tuple[str, list[JobId]]:
         """Return the place after a part of the list, and the jobs in it that match."""
         if where != EVERY_JOB:
             jobs_read = JOBS_A_ROUND_TRIP
         else:
             jobs_read = min(count, JOBS_A_ROUND_TRIP)
         arguments = list_arguments(where, place, jobs_read, count)
-        go_on, entries = self._connection.script("list_jobs", [keys.JOBS], arguments)
-        return go_on.decode(), list(map(job_id_in, entries))
+        go_on, entries = self._connection.run_script("list_jobs", [keys.JOBS], arguments)
+        return go_on.decode(), list(map(parse_job_id, entries))
 
-    def counts(self, where: JobFilter = EVERY_JOB) -> dict[JobStatus, int]:
+    def count_by_status(self, where: JobFilter = EVERY_JOB) -> dict[JobStatus, int]:
         """Return the number of jobs that match the filter, by status.
 
         Each round trip reads one page of the list.
         """
         counts: dict[JobStatus, int] = {}
-        place = first_place(where)
+        place = find_first_place(where)
         while place:
             arguments = list_arguments(where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP)
-            go_on, answer = self._connection.script("count_jobs", [keys.JOBS], arguments)
+            go_on, answer = self._connection.run_script("count_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
             for name, count in zip(answer[::2], answer[1::2], strict=True):
                 status = JobStatus(name.decode())
                 counts[status] = counts.get(status, 0) + count
         return counts
 
-    def labels(self, job_ids: Sequence[JobId]) -> dict[JobId, JobLabels]:
+    def read_labels(self, job_ids: Sequence[JobId]) -> dict[JobId, JobLabels]:
         """Return the fixed properties of each job, in one round trip."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), "tenant", "mode", "priority")
-            answers = answers_of(pipe)
+            answers = read_answers(pipe)
         labels: dict[JobId, JobLabels] = {}
         for job_id, values in zip(job_ids, answers, strict=True):
             texts = [(value or b"").decode(errors="replace") for value in values or (b"",) * 3]
@@ -183,7 +188,7 @@ class Jobs:
             labels[job_id] = JobLabels(tenant or DEFAULT_TENANT, mode, priority)
         return labels
 
-    def beginning_with(self, prefix: str, limit: int) -> list[JobId]:
+    def find_by_prefix(self, prefix: str, limit: int) -> list[JobId]:
         """Return at most `limit` jobs and child jobs with an id that begins with the prefix,
         the newest first.
         """
@@ -191,19 +196,19 @@ class Jobs:
         place = "+inf"
         while place and len(job_ids) < limit:
             arguments = [place, JOBS_A_ROUND_TRIP, prefix]
-            go_on, names = self._connection.script("find_jobs", [keys.JOBS], arguments)
+            go_on, names = self._connection.run_script("find_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
-            job_ids.extend(map(job_id_in, names))
+            job_ids.extend(map(parse_job_id, names))
         return job_ids[:limit]
 
-    def handoffs(
+    def read_handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffInfo]:
         """Return the information about each handoff, in two round trips; unknown handoffs are
         left out.
         """
         handoffs: dict[HandoffId, HandoffInfo] = {}
-        for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
+        for handoff_id, fields in read_hashes(self._connection, job_id, handoff_ids).items():
             handoffs[handoff_id] = parse_handoff_info(fields)
         return handoffs
 
@@ -224,10 +229,10 @@ class Jobs:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.agents(job_id))
-            (roles,) = answers_of(pipe)
+            (roles,) = read_answers(pipe)
             self._settle_batches(job_id, roles or {})
             for stored_id, role in (roles or {}).items():
-                handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
+                handoff_id, role_name = parse_handoff_id(stored_id), role.decode(errors="replace")
                 names.append(keys.handoff(job_id, role_name, handoff_id))
                 names.append(keys.turns(job_id, role_name, handoff_id))
                 names.append(keys.draft(job_id, role_name, handoff_id))
@@ -246,12 +251,12 @@ class Jobs:
         """
         pipe = self._connection.redis.pipeline(transaction=False)
         for stored_id, role in roles.items():
-            handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
+            handoff_id, role_name = parse_handoff_id(stored_id), role.decode(errors="replace")
             pipe.hexists(keys.handoff(job_id, role_name, handoff_id), "r_batch")
-        for stored_id, is_in_batch in zip(roles, answers_of(pipe), strict=True):
+        for stored_id, is_in_batch in zip(roles, read_answers(pipe), strict=True):
             if is_in_batch:
-                arguments = [handoff_id_in(stored_id), "", ""]
-                self._connection.script("settle_batch", [keys.job(job_id)], arguments)
+                arguments = [parse_handoff_id(stored_id), "", ""]
+                self._connection.run_script("settle_batch", [keys.job(job_id)], arguments)
 
     def forget_older_than(self, unix_s: float) -> None:
         """Remove jobs from the list that were submitted before this time and that retention

@@ -13,10 +13,10 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import (
     Commit,
+    build_conflict_error,
+    build_records,
     commit_fields,
-    conflict_error,
-    records_of_commit,
-    valid_after,
+    describe_valid_events,
 )
 from handoff_queue.shared.store.journal_signature_check import (
     LEFT_OUT,
@@ -26,20 +26,20 @@ from handoff_queue.shared.store.journal_signature_check import (
     TOO_LONG,
     BatchRoom,
     JournalCheck,
-    events_cut_off,
-    events_to_first_signature,
+    build_refused_event,
+    count_events_cut_off,
     has_signature,
     is_long_run,
     is_signed_batch,
+    iterate_whole_batches,
+    parse_stamp,
     read_ends,
     read_runs,
-    refused_for,
-    stamp_of,
-    whole_batches,
+    take_events_to_first_signature,
 )
-from handoff_queue.shared.store.payloads import page_entry, payload_arguments
-from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, answers_of
-from handoff_queue.shared.store.script_arguments import json_argument
+from handoff_queue.shared.store.payloads import build_page_entry, build_payload_arguments
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, read_answers
+from handoff_queue.shared.store.script_arguments import encode_json
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
@@ -128,7 +128,7 @@ class Journal:
             TooManyOpenJobs: the commit would open a job, and its tenant may have no more open jobs;
                 nothing was written.
         """
-        return records_of_commit(commit, self.run_commit(commit))
+        return build_records(commit, self.run_commit(commit))
 
     def run_commit(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
@@ -142,8 +142,8 @@ class Journal:
             claim: arguments that claim a handoff which the commit issues.
             end: arguments that finish the handoff whose result led to the decision.
         """
-        answer: Sequence[Any] = self._connection.script(
-            "commit", *self._arguments(commit, claim, end)
+        answer: Sequence[Any] = self._connection.run_script(
+            "commit", *self._build_arguments(commit, claim, end)
         )
         return answer
 
@@ -154,7 +154,9 @@ class Journal:
         Raises:
             StoreUnavailable: it is unknown which decisions were written.
         """
-        answers = self._connection.script_for_each("commit", list(map(self._arguments, commits)))
+        answers = self._connection.run_script_for_each(
+            "commit", list(map(self._build_arguments, commits))
+        )
         errors: list[StoreError | None] = []
         for commit, answer in zip(commits, answers, strict=True):
             if isinstance(answer, StoreError):
@@ -162,17 +164,17 @@ class Journal:
             elif answer[0]:
                 errors.append(None)
             else:
-                errors.append(conflict_error(commit, answer))
+                errors.append(build_conflict_error(commit, answer))
         return errors
 
-    def _arguments(
+    def _build_arguments(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> tuple[list[str], list[Any]]:
         """Return keys and arguments of `commit.lua`."""
         arguments = commit_fields(commit, self._keep_ms)
         if commit.drop:
-            arguments["cancels"] = self._cancels(commit)
-        if not end and (newer := valid_after(commit)):
+            arguments["cancels"] = self._build_cancel_events(commit)
+        if not end and (newer := describe_valid_events(commit)):
             arguments["regardless"] = newer
         if commit.creates:
             tenant = str(commit.fields.get("tenant", DEFAULT_TENANT))
@@ -183,14 +185,14 @@ class Journal:
             arguments["ends"] = len(end)
         sealing = self._connection.sealing
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
-            json_argument(arguments),
+            encode_json(arguments),
             *end,
             *sign_events(self._trust, commit.job_id, commit.events, commit.expected),
-            *[page_entry(sealing, commit.job_id, page) for page in commit.pages],
-            *payload_arguments(sealing, commit.job_id, commit.payloads),
+            *[build_page_entry(sealing, commit.job_id, page) for page in commit.pages],
+            *build_payload_arguments(sealing, commit.job_id, commit.payloads),
         ]
 
-    def _cancels(self, commit: Commit) -> dict[str, str]:
+    def _build_cancel_events(self, commit: Commit) -> dict[str, str]:
         """Return the event for the journal of each child job whose handoff is dropped."""
         event = CancelRequested(by=commit.job_id)
         cancels = {"*": event.to_json()}
@@ -239,10 +241,10 @@ class Journal:
             sign_events(self._trust, job_id, [event])[0],
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
-            *payload_arguments(self._connection.sealing, job_id, payloads),
+            *build_payload_arguments(self._connection.sealing, job_id, payloads),
         ]
         version = int(
-            self._connection.script("append_commuting", [keys.job(job_id), keys.DUE], arguments)
+            self._connection.run_script("append_commuting", [keys.job(job_id), keys.DUE], arguments)
         )
         if not version:
             raise UnknownJob.for_job(job_id)
@@ -265,7 +267,7 @@ class Journal:
         check = JournalCheck(self._trust, job_id, {})
         if after:
             check.forget_context()
-        for events in self._whole_batches(job_id, after, limit):
+        for events in self._complete_batches(job_id, after, limit):
             check.ends = read_ends(self._connection, job_id, events)
             check.read(events)
         if check.unread is not None:
@@ -280,9 +282,9 @@ class Journal:
         Args:
             limit: most events. None: all events.
         """
-        return list(chain.from_iterable(self.pages(job_id, after, limit)))
+        return list(chain.from_iterable(self.iterate_pages(job_id, after, limit)))
 
-    def pages(
+    def iterate_pages(
         self,
         job_id: JobId,
         after: int = 0,
@@ -317,51 +319,53 @@ class Journal:
         the journal.
         """
         arguments = [after, count, MAX_PAGE_BYTES]
-        entries, version = self._connection.script("read_journal", [keys.job(job_id)], arguments)
+        entries, version = self._connection.run_script(
+            "read_journal", [keys.job(job_id)], arguments
+        )
         return entries, version
 
-    def _whole_batches(
+    def _complete_batches(
         self, job_id: JobId, after: int, limit: int | None
     ) -> Iterator[list[RecordedEvent]]:
         """Yield the events after a version in parts, and the rest of the first and of the last
         batch. The signature of a batch holds for all its events together.
         """
-        parts = whole_batches(self.pages(job_id, after, limit, leaves_out=True))
+        parts = iterate_whole_batches(self.iterate_pages(job_id, after, limit, leaves_out=True))
         events, is_first = next(parts, []), True
         while events:
             later = next(parts, [])
             if not later and not has_signature(events[-1]):
                 last = events[-1].version
-                events += self.parse(last, self._end_of_batch(job_id, last))
-            if is_first and (cut_off_count := min(after, events_cut_off(events))):
-                batch = [recorded.raw for recorded in events_to_first_signature(events)]
+                events += self.parse(last, self._read_end_of_batch(job_id, last))
+            if is_first and (cut_off_count := min(after, count_events_cut_off(events))):
+                batch = [recorded.raw for recorded in take_events_to_first_signature(events)]
                 begin = self._begin_of_batch(job_id, after, cut_off_count, batch)
                 events = self.parse(after - len(begin), begin) + events
             yield events
             events, is_first = later, False
 
-    def _end_of_batch(self, job_id: JobId, version: int) -> list[bytes]:
+    def _read_end_of_batch(self, job_id: JobId, version: int) -> list[bytes]:
         """Return the entries after a version that are in the batch of this version. A worker can
         append any number of entries there. So an entry is parsed only if its signature is valid.
         """
         end: list[bytes] = []
         room = BatchRoom()
         while True:
-            entries = self._entries(job_id, version + len(end), MAX_REST_EVENTS)
+            entries = self._read_entries_after(job_id, version + len(end), MAX_REST_EVENTS)
             if not entries:
                 return []
             for entry in entries:
                 end.append(entry)
                 if not room.takes(entry):
                     return []
-                stamp = stamp_of(text_of(entry))
+                stamp = parse_stamp(get_text(entry))
                 if stamp is None:
                     continue
                 before = stamp.count - len(end)
                 if not 0 < before <= min(version, MAX_BATCH_EVENTS):
                     return []
-                begin = self._entries(job_id, version - before, before)
-                texts = [text_of(other) for other in (*begin, *end)]
+                begin = self._read_entries_after(job_id, version - before, before)
+                texts = [get_text(other) for other in (*begin, *end)]
                 is_signed = is_signed_batch(self._trust, job_id, texts, stamp)
                 return end if is_signed else []
 
@@ -374,14 +378,14 @@ class Journal:
             count: number of these entries.
             batch: texts of the other events of the batch.
         """
-        stamp = stamp_of(batch[-1])
+        stamp = parse_stamp(batch[-1])
         if stamp is None or count > MAX_BATCH_EVENTS:
             return []
-        begin = self._entries(job_id, version - count, count)
-        texts = [*map(text_of, begin), *batch]
+        begin = self._read_entries_after(job_id, version - count, count)
+        texts = [*map(get_text, begin), *batch]
         return begin if is_signed_batch(self._trust, job_id, texts, stamp) else []
 
-    def _entries(self, job_id: JobId, after: int, count: int) -> list[bytes]:
+    def _read_entries_after(self, job_id: JobId, after: int, count: int) -> list[bytes]:
         """Return at most `count` entries after a version, which are not parsed. They have at most
         the size of a batch.
         """
@@ -416,25 +420,25 @@ class Journal:
             left_out.update(range(max(first, after + 1), min(last, after + len(entries)) + 1))
         for version, entry in enumerate(entries, start=after + 1):
             if version in left_out:
-                events.append(RecordedEvent(version, _time_and_text(entry)[0] or 0.0, LEFT_OUT))
+                events.append(RecordedEvent(version, _split_entry(entry)[0] or 0.0, LEFT_OUT))
                 continue
             if entry.endswith(CUT_OFF):
                 if not self._trust.is_on:
                     raise MalformedMessage(f"entry: {TOO_LONG}")
-                events.append(unreadable_event(version, entry, TOO_LONG))
+                events.append(build_unreadable_event(version, entry, TOO_LONG))
                 continue
             if self._trust.is_on and has_more_values(entry, MAX_UNSIGNED_VALUES):
-                events.append(unreadable_event(version, entry, LONG_EVENT))
+                events.append(build_unreadable_event(version, entry, LONG_EVENT))
                 continue
             try:
                 events.append(parse_entry(version, entry))
             except MalformedMessage as error:
                 if not self._trust.is_on:
                     raise
-                events.append(unreadable_event(version, entry, str(error)))
+                events.append(build_unreadable_event(version, entry, str(error)))
         return events
 
-    def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
+    def read_first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
         """Return the first event of each existing job, in one round trip.
 
         A worker can append to the journal of a job that does not exist. It cannot write the hash of
@@ -460,12 +464,12 @@ class Journal:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.llen(keys.log(job_id))
-            versions = answers_of(pipe)
+            versions = read_answers(pipe)
         calls: list[ScriptCall] = []
         for job_id, version in zip(job_ids, versions, strict=True):
             after = max(0, (version or 0) - NEWEST_EVENTS)
             calls.append(([keys.job(job_id)], [after, NEWEST_EVENTS, MAX_BYTES_OF_EACH]))
-        answers = self._connection.script_for_each("read_journal", calls)
+        answers = self._connection.run_script_for_each("read_journal", calls)
         reasons: dict[JobId, str] = {}
         for job_id, (_, arguments), answer in zip(job_ids, calls, answers, strict=True):
             if isinstance(answer, StoreUnavailable):
@@ -532,11 +536,11 @@ class Journal:
         calls: list[ScriptCall] = []
         for job_id, after in positions.items():
             calls.append(([keys.job(job_id)], [after, MAX_EVENTS_OF_EACH, MAX_BYTES_OF_EACH]))
-        answers = self._connection.script_for_each("read_journal", calls)
+        answers = self._connection.run_script_for_each("read_journal", calls)
         events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
         for (job_id, after), answer in zip(positions.items(), answers, strict=True):
             try:
-                events = self._new_events(job_id, after, answer)
+                events = self._read_new_events(job_id, after, answer)
             except MalformedMessage as error:
                 events_by_job[job_id] = error
                 continue
@@ -551,7 +555,7 @@ class Journal:
                 events_by_job[job_id] = events
         return events_by_job
 
-    def _new_events(
+    def _read_new_events(
         self, job_id: JobId, after: int, answer: Sequence[Any] | StoreError
     ) -> list[RecordedEvent]:
         """Return new events as `read` returns them.
@@ -606,7 +610,7 @@ class Journal:
             due_ms = -1
         else:
             due_ms = int(due_at * 1000)
-        self._connection.script(
+        self._connection.run_script(
             "set_next_evaluation", [keys.job(job_id), keys.DUE], [version, due_ms, evaluation_id]
         )
 
@@ -621,7 +625,7 @@ class Journal:
             evaluation_id: id of the evaluation that ends with this call; empty if none.
         """
         return int(
-            self._connection.script(
+            self._connection.run_script(
                 "record_failed_evaluation",
                 [keys.job(job_id), keys.DUE],
                 [MAX_RETRY_DELAY_MS, evaluation_id],
@@ -654,7 +658,7 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
     Raises:
         MalformedMessage: this version cannot read the event.
     """
-    at, text = _time_and_text(entry)
+    at, text = _split_entry(entry)
     if at is None:
         raise MalformedMessage("entry: it has no time")
     if len(text) > MAX_EVENT_BYTES:
@@ -663,19 +667,19 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
     return RecordedEvent(version=version, at=at, event=event, raw=text)
 
 
-def unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
+def build_unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
     """Return an entry that this version cannot read. Its time is 0 if it has none."""
-    at, text = _time_and_text(entry)
-    event = refused_for("it cannot be read")
+    at, text = _split_entry(entry)
+    event = build_refused_event("it cannot be read")
     return RecordedEvent(version=version, at=at or 0.0, event=event, raw=text, problem=problem)
 
 
-def text_of(entry: bytes) -> bytes:
+def get_text(entry: bytes) -> bytes:
     """Return the text of an entry without its time."""
-    return _time_and_text(entry)[1]
+    return _split_entry(entry)[1]
 
 
-def _time_and_text(entry: bytes) -> tuple[float | None, bytes]:
+def _split_entry(entry: bytes) -> tuple[float | None, bytes]:
     """Return the Unix time in seconds of an entry (None: it has no time), and its text. The scripts
     read the same time (`entry_time` of `journal.lua`): otherwise no decision would be valid.
     """

@@ -16,18 +16,18 @@ from functools import lru_cache
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import roles_of
+from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.store.script_arguments import rows
+from handoff_queue.shared.store.script_arguments import iterate_rows
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
     check_batch,
-    handoff_of,
+    find_handoff,
+    get_right,
     may_write,
     read_stamp,
-    right_of,
     without_signature,
 )
 from handoff_queue.shared.trust.keyring import Right
@@ -94,7 +94,7 @@ def read_ends(
     """
     handoff_ids: dict[HandoffId, None] = {}
     for recorded in events:
-        handoff_id = handoff_ended_by(recorded)
+        handoff_id = find_ended_handoff(recorded)
         if handoff_id is not None and recorded.end is None:
             handoff_ids[handoff_id] = None
     return ends_of(connection, job_id, list(handoff_ids))
@@ -104,30 +104,30 @@ def ends_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, HandoffEnd]:
     """Return the ends of the handoffs that have ended, in at most two round trips."""
-    roles = roles_of(connection, job_id, handoff_ids)
+    roles = read_roles(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
     for handoff_id, role in roles.items():
         calls.append(([keys.handoff(job_id, role, handoff_id)], ["fence", "end_version"]))
-    answers = connection.script_for_each("short_fields", calls)
+    answers = connection.run_script_for_each("short_fields", calls)
     ends: dict[HandoffId, HandoffEnd] = {}
     for handoff_id, answer in zip(roles, answers, strict=True):
         if isinstance(answer, StoreError):
             raise answer
-        fields = dict(rows(answer, 2))
-        end = end_of(fields.get(b"fence"), fields.get(b"end_version"))
+        fields = dict(iterate_rows(answer, 2))
+        end = parse_end(fields.get(b"fence"), fields.get(b"end_version"))
         if end is not None:
             ends[handoff_id] = end
     return ends
 
 
-def end_of(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
+def parse_end(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
     """Return the end of a handoff from the fields of its hash; None: it has not ended."""
     if fence and version and version.isdigit():
         return HandoffEnd(fence.decode(errors="replace"), int(version))
     return None
 
 
-def handoff_ended_by(recorded: RecordedEvent) -> HandoffId | None:
+def find_ended_handoff(recorded: RecordedEvent) -> HandoffId | None:
     """Return the handoff that an event ends, or None. The event may be long and not parsed, or this
     version may not be able to read it.
     """
@@ -160,7 +160,9 @@ class BatchRoom:
         return min(self.left_events, self.left_bytes) >= 0
 
 
-def whole_batches(pages: Iterable[Sequence[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
+def iterate_whole_batches(
+    pages: Iterable[Sequence[RecordedEvent]],
+) -> Iterator[list[RecordedEvent]]:
     """Yield the events of a journal in parts. No batch is in two parts."""
     rest: list[RecordedEvent] = []
     for page in pages:
@@ -179,7 +181,7 @@ def whole_batches(pages: Iterable[Sequence[RecordedEvent]]) -> Iterator[list[Rec
         yield rest
 
 
-def events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+def take_events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events up to the first event with a signature; all events if none has it."""
     first_events: list[RecordedEvent] = []
     for recorded in events:
@@ -189,7 +191,7 @@ def events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedE
     return first_events
 
 
-def stamp_of(text: bytes) -> Stamp | None:
+def parse_stamp(text: bytes) -> Stamp | None:
     """Return the stamp of the last event of a batch; None for the text of another event."""
     stamp = without_signature(text)[1]
     if not stamp:
@@ -208,15 +210,15 @@ def is_signed_batch(trust: Trust, job_id: JobId, texts: Sequence[bytes], stamp: 
         return False
     try:
         events = [without_signature(text)[0].decode() for text in texts]
-        trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *events, codes=True)
+        trust.find_signer(stamp.signature, stamp.kind, job_id, stamp.place, *events, codes=True)
     except (UntrustedMessage, UnicodeDecodeError):
         return False
     return True
 
 
-def events_cut_off(events: Sequence[RecordedEvent]) -> int:
+def count_events_cut_off(events: Sequence[RecordedEvent]) -> int:
     """Return the number of events before these that are in the batch of the first event."""
-    batch = events_to_first_signature(events)
+    batch = take_events_to_first_signature(events)
     if not batch or not has_signature(batch[-1]):
         return 0
     try:
@@ -259,7 +261,7 @@ class RefusedEvent:
 
 
 @lru_cache(maxsize=100)
-def refused_for(reason: str) -> EventRefused:
+def build_refused_event(reason: str) -> EventRefused:
     """Return the event in the place of events that are refused for this reason."""
     return EventRefused(reason=reason)
 
@@ -339,10 +341,10 @@ class JournalCheck:
 
     def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         try:
-            signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
+            signer = find_signer_of_batch(self.trust, self.job_id, batch, stamp)
             if any(recorded.problem == LONG_EVENT for recorded in batch):
                 batch = self._with_long_events(signer, batch)
-                signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
+                signer = find_signer_of_batch(self.trust, self.job_id, batch, stamp)
             _check_kind(signer, batch, stamp)
             if self._has_context:
                 for recorded in batch:
@@ -395,8 +397,8 @@ class JournalCheck:
         problem = MalformedMessage(recorded.problem)
         if not _is_worker(signer):
             raise problem
-        handoff_id = _handoff_named_in(recorded.raw)
-        role = self._role_of(handoff_id)
+        handoff_id = _find_named_handoff(recorded.raw)
+        role = self._find_role(handoff_id)
         is_open = handoff_id not in self._dropped_handoffs and not self._is_over
         if role is not None and is_open and _does_handoffs_of(signer, role):
             self.unread = self.unread or problem
@@ -406,10 +408,10 @@ class JournalCheck:
         """Check that an identity may do the work of the handoff that an event is about, and that
         the handoff is open. `_check_ends` checks this for a result, which may come late.
         """
-        handoff_id = handoff_of(recorded.event)
+        handoff_id = find_handoff(recorded.event)
         if handoff_id is None:
             return
-        role = self._role_of(handoff_id)
+        role = self._find_role(handoff_id)
         if not isinstance(recorded.event, HandoffFinished):
             if role is None:
                 raise UntrustedMessage(f"the handoff {handoff_id} is not open")
@@ -451,7 +453,7 @@ class JournalCheck:
             handoff_id = recorded.event.handoff_id
             end = recorded.end or self.ends.get(handoff_id)
             is_its_end = end is not None and end.version == batch[-1].version
-            if self._role_of(handoff_id) is None and not is_its_end:
+            if self._find_role(handoff_id) is None and not is_its_end:
                 raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
             if not decides and (end is None or end.fence != fence):
                 raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
@@ -465,7 +467,7 @@ class JournalCheck:
                 self._ended_handoffs.discard(event.handoff_id)
             elif isinstance(event, HandoffFinished):
                 self._ended_handoffs.add(event.handoff_id)
-            elif (handoff_id := handoff_of(event)) is not None:
+            elif (handoff_id := find_handoff(event)) is not None:
                 self._facts[handoff_id] += 1
             elif isinstance(event, CancelRequested | JobEnded):
                 self._dropped_handoffs.update(self._issued)
@@ -486,14 +488,16 @@ class JournalCheck:
             why = TOO_LONG if recorded.problem == TOO_LONG else reason
             is_early = len(self.refused_events) < MANY_REFUSED
             text = recorded.raw[: MAX_REFUSED_BYTES if is_early else MAX_LATER_BYTES]
-            handoff_id = handoff_ended_by(recorded)
+            handoff_id = find_ended_handoff(recorded)
             event = recorded.event
             self.refused_events.append(
                 RefusedEvent(recorded.version, event.type, why, text, handoff_id, recorded.end)
             )
-            self.checked.append(RecordedEvent(recorded.version, recorded.at, refused_for(why)))
+            self.checked.append(
+                RecordedEvent(recorded.version, recorded.at, build_refused_event(why))
+            )
 
-    def _role_of(self, handoff_id: HandoffId) -> str | None:
+    def _find_role(self, handoff_id: HandoffId) -> str | None:
         """Return the role of an open handoff; None: it is not open."""
         if handoff_id in self._ended_handoffs:
             return None
@@ -504,7 +508,7 @@ class JournalCheck:
         return None
 
 
-def signer_of_batch(
+def find_signer_of_batch(
     trust: Trust, job_id: JobId, batch: Sequence[RecordedEvent], stamp: Stamp
 ) -> Signer:
     """Return the identity that signed a batch.
@@ -525,7 +529,7 @@ def signer_of_batch(
     for recorded in batch:
         if not recorded.problem and not may_write(signer, recorded.event):
             raise UntrustedMessage(
-                f"it is signed by {signer.name}, which may not sign {right_of(recorded.event)}"
+                f"it is signed by {signer.name}, which may not sign {get_right(recorded.event)}"
             )
     return signer
 
@@ -544,7 +548,7 @@ def _parse_long_event(recorded: RecordedEvent) -> RecordedEvent:
     return replace(recorded, event=event, problem="")
 
 
-def _handoff_named_in(raw: bytes) -> HandoffId:
+def _find_named_handoff(raw: bytes) -> HandoffId:
     """Return the handoff that an unreadable event names; '' if it names none."""
     try:
         fields = json.loads(raw)
@@ -561,7 +565,7 @@ def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) ->
     if stamp.kind != DECISION or signer.may(Right.DECIDE):
         return
     for recorded in batch:
-        if handoff_of(recorded.event) is not None:
+        if find_handoff(recorded.event) is not None:
             raise UntrustedMessage(f"it is signed by {signer.name}, which makes no decisions")
 
 
@@ -636,5 +640,5 @@ class RefusedEvents:
         opened.
         """
         return bool(
-            self._connection.script("reopen_handoff", [keys.job(job_id)], [handoff_id, version])
+            self._connection.run_script("reopen_handoff", [keys.job(job_id)], [handoff_id, version])
         )

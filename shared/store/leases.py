@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import Interrupted, StoreError
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 RENEWALS_PER_LEASE = 3
 RENEW_EVERY_S = 4.0
@@ -37,12 +37,12 @@ third of a lease after Redis is back, which is less than the grace of `parts/out
 """
 
 
-def renews_every_s(lease_s: float) -> float:
+def compute_renewal_interval_s(lease_s: float) -> float:
     """Return the seconds between two renewals of a lease of `lease_s` seconds."""
     return min(lease_s / RENEWALS_PER_LEASE, RENEW_EVERY_S)
 
 
-def retries_every_s(lease_s: float) -> float:
+def compute_retry_interval_s(lease_s: float) -> float:
     """Return the seconds until the next try after a failed renewal."""
     return min(lease_s * RETRY_PER_LEASE, RENEW_EVERY_S)
 
@@ -61,7 +61,9 @@ class Leases:
         """
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
-        self._watchdog = Watchdog(lease_s, renews_every_s(lease_s)) if watchdog else None
+        self._watchdog = (
+            Watchdog(lease_s, compute_renewal_interval_s(lease_s)) if watchdog else None
+        )
         self._claims: dict[int, HandoffClaim] = {}
         self._evaluations: dict[int, tuple[ScriptCall, float]] = {}
         """Heartbeats of evaluations, with the monotonic time at which each began."""
@@ -108,7 +110,9 @@ class Leases:
         self._reset_watchdog()
         is_renewed = True
         while not self._stop.wait(
-            renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)
+            compute_renewal_interval_s(self._lease_s)
+            if is_renewed
+            else compute_retry_interval_s(self._lease_s)
         ):
             try:
                 self._reset_watchdog()
@@ -131,8 +135,8 @@ class Leases:
             return True
         answers: list[bytes | StoreError]
         try:
-            answers = self._connection.script_for_each(
-                "renew_lease", [claim.renewal() for claim in claims]
+            answers = self._connection.run_script_for_each(
+                "renew_lease", [claim.build_renewal() for claim in claims]
             )
         except StoreError as error:
             answers = [error] * len(claims)
@@ -164,7 +168,7 @@ class Leases:
         if not heartbeats:
             return True
         try:
-            answers = self._connection.script_for_each("lease_job_evaluation", heartbeats)
+            answers = self._connection.run_script_for_each("lease_job_evaluation", heartbeats)
         except StoreError as error:
             answers = [error]
         all_sent = True

@@ -8,7 +8,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
 from handoff_queue.shared.store.positional_arguments import MemoryNoteArguments
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import rows
+from handoff_queue.shared.store.script_arguments import iterate_rows
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
 from handoff_queue.shared.types.memory_notes import MAX_NOTES, Note
 
@@ -36,19 +36,19 @@ class Notes:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def all(self, tenant: str) -> list[StoredNote]:
+    def list_all(self, tenant: str) -> list[StoredNote]:
         """Return the notes of a tenant that have not expired, in the order of their paths. A
         note that cannot be read, or is too long, is left out. If there are more than `MAX_NOTES`
         entries, a worker that was taken over has written them, and no note is returned.
         """
         now = self._connection.now()
-        entries = self._connection.script(
+        entries = self._connection.run_script(
             "read_memory_notes",
             [keys.notes(tenant)],
             [MAX_NOTES, MAX_PATH_BYTES, MAX_STORED_BYTES],
         )
         notes: list[StoredNote] = []
-        for path, stored_bytes in rows(entries, 2):
+        for path, stored_bytes in iterate_rows(entries, 2):
             note = self._read(tenant, path.decode(errors="replace"), stored_bytes)
             if note is not None and note.expires_at > now:
                 notes.append(StoredNote(note, stored_bytes))
@@ -137,7 +137,7 @@ class Notes:
             moved=b"" if moved is None else moved.stored_bytes,
         )
         script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
-        return int(self._connection.script("store_memory_note", script_keys, list(arguments)))
+        return int(self._connection.run_script("store_memory_note", script_keys, list(arguments)))
 
     def _read(self, tenant: str, path: str, stored_bytes: bytes) -> Note | None:
         """Return a stored note, or None if it cannot be read, or belongs to another path."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.redis.queue_access import answers_or_refusals, is_refusal
-from handoff_queue.shared.store.script_arguments import name_in, rows, time_of_score
+from handoff_queue.shared.store.redis.queue_access import is_refusal, read_answers_or_refusals
+from handoff_queue.shared.store.script_arguments import convert_score, iterate_rows, parse_name
 
 OTHER = "other"
 """Value of a label that all values beyond the first `MAX_VALUES` share."""
@@ -73,9 +73,9 @@ def read_count_hashes(connection: Connection, names: Sequence[str]) -> list[Mapp
 
 def _warn(name: str, size: object) -> None:
     # imported here, because commands that list jobs load no logging
-    from handoff_queue.shared.observability.logs import log_of
+    from handoff_queue.shared.observability.logs import get_log
 
-    log_of(__name__).warning("counts are not read: delete the key", key=name, fields=str(size))
+    get_log(__name__).warning("counts are not read: delete the key", key=name, fields=str(size))
 
 
 class Metrics:
@@ -84,7 +84,7 @@ class Metrics:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def counts(self) -> list[Count]:
+    def read_counts(self) -> list[Count]:
         """Return all counts, in two round trips. A field that cannot be read is skipped.
 
         Raises:
@@ -94,11 +94,11 @@ class Metrics:
         counts: list[Count] = []
         for field, value in fields.items():
             if value.isdigit() and len(value) <= MAX_DIGITS:
-                parts = tuple(name_in(field).split(_SEPARATOR))
+                parts = tuple(parse_name(field).split(_SEPARATOR))
                 counts.append(Count(parts, int(value)))
         return counts
 
-    def handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
+    def count_handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
         """Return the number of ended handoffs by agent and outcome, of all tenants since the store
         exists. The agents beyond the first `MAX_VALUES` are together under `OTHER`.
 
@@ -106,7 +106,7 @@ class Metrics:
             StoreUnavailable: Redis is unreachable.
         """
         by_agent: dict[str, dict[str, int]] = {}
-        for count in self.counts():
+        for count in self.read_counts():
             match count.parts:
                 case ("handoffs", _, agent, outcome):
                     outcomes = by_agent.setdefault(agent, {})
@@ -115,7 +115,7 @@ class Metrics:
                     pass
         return by_agent
 
-    def waiting(self, queues: Sequence[str]) -> list[Backlog]:
+    def read_backlogs(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
         two round trips. Paused handoffs are not in it, nor are queues that this process may not
         use.
@@ -128,19 +128,21 @@ class Metrics:
             for queue in queues:
                 pipe.zcard(keys.WAITING + queue)
                 pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
-            answers = answers_or_refusals(pipe)
+            answers = read_answers_or_refusals(pipe)
         backlogs: list[Backlog] = []
-        for queue, parts in zip(queues, rows(answers, 2), strict=True):
+        for queue, parts in zip(queues, iterate_rows(answers, 2), strict=True):
             if self._connection.queue_access.is_refused(queue, parts):
                 continue
             number, oldest = parts
-            since = time_of_score(oldest[0][1]) if oldest else None
+            since = convert_score(oldest[0][1]) if oldest else None
             backlogs.append(Backlog(queue, None, int(number), since))
         usable_queues = [backlog.queue for backlog in backlogs]
-        of_tenants = self._connection.script("tenant_backlogs", [], usable_queues)
+        of_tenants = self._connection.run_script("tenant_backlogs", [], usable_queues)
         for stored_queue, tenant, number, since_ms in of_tenants:
-            since = time_of_score(float(since_ms))
-            backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
+            since = convert_score(float(since_ms))
+            backlogs.append(
+                Backlog(parse_name(stored_queue), parse_name(tenant), int(number), since)
+            )
         return backlogs
 
     def count_paused_handoffs(self, agents: Sequence[str]) -> dict[str, int]:
@@ -153,7 +155,7 @@ class Metrics:
             pipe = self._connection.redis.pipeline(transaction=False)
             for agent in agents:
                 pipe.zcard(keys.PAUSED_HANDOFFS + agent)
-            answers = answers_or_refusals(pipe)
+            answers = read_answers_or_refusals(pipe)
         counts: dict[str, int] = {}
         for agent, answer in zip(agents, answers, strict=True):
             if not is_refusal(answer):

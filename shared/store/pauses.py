@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import name_in, rows, time_of_score
+from handoff_queue.shared.store.script_arguments import convert_score, iterate_rows, parse_name
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
@@ -60,17 +60,19 @@ class Pauses:
     def unpause(self, agent: str) -> int | None:
         """Unpause an agent. Return the number of released handoffs; None if it was not paused."""
         released_count = int(
-            self._connection.script("unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + agent], [agent])
+            self._connection.run_script(
+                "unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + agent], [agent]
+            )
         )
         if released_count < 0:
             return None
         return released_count
 
-    def all(self) -> dict[str, Pause]:
+    def read_all(self) -> dict[str, Pause]:
         """Return all pauses by agent."""
         with self._connection.translate_errors():
             texts = self._connection.redis.hgetall(keys.PAUSED)
-        return pauses_in(texts)
+        return parse_pauses(texts)
 
     def read_paused_handoffs(
         self, agents: Sequence[str], limit: int
@@ -91,31 +93,31 @@ class Pauses:
             answers = pipe.execute()
         handoffs: list[PausedHandoff] = []
         number = 0
-        for agent, (paused_by_agent, members) in zip(agents, rows(answers, 2), strict=True):
+        for agent, (paused_by_agent, members) in zip(agents, iterate_rows(answers, 2), strict=True):
             number += paused_by_agent
             for member, since_ms in members:
-                job_id, _, handoff_id = name_in(member).partition("/")
-                since = time_of_score(since_ms) or 0.0
+                job_id, _, handoff_id = parse_name(member).partition("/")
+                since = convert_score(since_ms) or 0.0
                 handoffs.append(PausedHandoff(JobId(job_id), HandoffId(handoff_id), agent, since))
         handoffs.sort(key=lambda handoff: handoff.since)
         return handoffs[:limit], number
 
-    def agents(self) -> frozenset[str]:
+    def list_agents(self) -> frozenset[str]:
         """Return the names of the paused agents."""
         with self._connection.translate_errors():
             agents = self._connection.redis.hkeys(keys.PAUSED)
-        return frozenset(map(name_in, agents))
+        return frozenset(map(parse_name, agents))
 
 
-def pauses_in(texts: Mapping[bytes, bytes]) -> dict[str, Pause]:
+def parse_pauses(texts: Mapping[bytes, bytes]) -> dict[str, Pause]:
     """Return the stored pauses by agent, in the order of the agents."""
     pauses: dict[str, Pause] = {}
     for agent, text in sorted(texts.items()):
-        pauses[name_in(agent)] = pause_in(text)
+        pauses[parse_name(agent)] = parse_pause(text)
     return pauses
 
 
-def pause_in(text: bytes) -> Pause:
+def parse_pause(text: bytes) -> Pause:
     """Return a stored pause. An unreadable pause still holds: its time is 0, and its reason is
     `UNREADABLE`.
     """

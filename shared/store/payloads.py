@@ -14,7 +14,7 @@ from functools import lru_cache
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import list_arguments, read_entries, rows
+from handoff_queue.shared.store.script_arguments import iterate_rows, list_arguments, read_entries
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 COMPRESS_FROM = 1_000
 """Bytes from which a payload is compressed. For a shorter handoff or result, zlib saves 0.2 KB
@@ -91,7 +91,7 @@ def unpack(packed: bytes, max_bytes: int = MAX_BYTES) -> str:
         UnreadablePayload: the payload is longer, cut off, not zlib data, or not UTF-8.
     """
     try:
-        raw = _raw(packed, max_bytes)
+        raw = _decompress(packed, max_bytes)
         if len(raw) > max_bytes:
             raise UnreadablePayload(f"it is longer than {max_bytes:,} bytes")
         return raw.decode()
@@ -99,7 +99,7 @@ def unpack(packed: bytes, max_bytes: int = MAX_BYTES) -> str:
         raise UnreadablePayload(f"it cannot be decoded ({type(error).__name__})") from error
 
 
-def _raw(packed: bytes, max_bytes: int) -> bytes:
+def _decompress(packed: bytes, max_bytes: int) -> bytes:
     """Return the content of a stored payload. At most `max_bytes` + 1 bytes are decompressed.
 
     Raises:
@@ -125,14 +125,16 @@ def verify_payload(digest: str, packed: bytes, max_bytes: int = MAX_BYTES) -> st
         text = unpack(packed, max_bytes)
     except UnreadablePayload as error:
         raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
-    if digest_of(text) != digest:
+    if compute_digest(text) != digest:
         raise UnreadablePayload(
             f"payload {digest[:12]} cannot be read: its text does not match its digest"
         )
     return text
 
 
-def payload_arguments(sealing: Sealing, job_id: JobId, texts: Iterable[str]) -> list[str | bytes]:
+def build_payload_arguments(
+    sealing: Sealing, job_id: JobId, texts: Iterable[str]
+) -> list[str | bytes]:
     """Return pairs of digest and payload of a job, in the form of the scripts. The payloads are
     compressed, and sealed if the tenant of the job has a key.
     """
@@ -146,7 +148,7 @@ def payload_arguments(sealing: Sealing, job_id: JobId, texts: Iterable[str]) -> 
     return arguments
 
 
-def page_entry(sealing: Sealing, job_id: JobId, page: Document) -> str | bytes:
+def build_page_entry(sealing: Sealing, job_id: JobId, page: Document) -> str | bytes:
     """Return the entry of a fetched page of a job, in the form of the scripts. It is sealed if the
     tenant of the job has a key.
     """
@@ -156,7 +158,7 @@ def page_entry(sealing: Sealing, job_id: JobId, page: Document) -> str | bytes:
 
 
 def _digest_and_pack(text: str) -> tuple[str, bytes]:
-    return digest_of(text), pack(text)
+    return compute_digest(text), pack(text)
 
 
 _digest_and_pack_cached = lru_cache(maxsize=256)(_digest_and_pack)
@@ -246,7 +248,7 @@ class PayloadStore:
                     raise
         return texts
 
-    def short(self, job_id: JobId, digests: Sequence[str], max_bytes: int) -> dict[str, str]:
+    def read_short(self, job_id: JobId, digests: Sequence[str], max_bytes: int) -> dict[str, str]:
         """Return the texts of at most `max_bytes` bytes, in two round trips; missing, longer
         and unreadable texts are left out.
         """
@@ -299,15 +301,15 @@ class PayloadStore:
 
     # Texts of documents, which all jobs share.
 
-    def missing_documents(
+    def find_missing_documents(
         self, digests: Sequence[str], work_s: float, tenant: str = DEFAULT_TENANT
     ) -> set[str]:
         """Return the digests without a stored text. Extend the retention of the other texts by
         the `work_s` seconds that a job of the tenant may take.
         """
-        return self._missing(digests, work_s, tenant, with_plain=True)
+        return self._find_missing(digests, work_s, tenant, with_plain=True)
 
-    def _missing(
+    def _find_missing(
         self, digests: Sequence[str], work_s: float, tenant: str, *, with_plain: bool
     ) -> set[str]:
         """Return the digests without a stored text.
@@ -316,9 +318,9 @@ class PayloadStore:
             with_plain: whether a text counts that is stored without encryption.
         """
         missing: set[str] = set()
-        for part in rows(digests, DOCUMENTS_AT_ONCE):
-            digest_by_key = self._document_keys(tenant, part, with_plain=with_plain)
-            exist = self._connection.script(
+        for part in iterate_rows(digests, DOCUMENTS_AT_ONCE):
+            digest_by_key = self._build_document_keys(tenant, part, with_plain=with_plain)
+            exist = self._connection.run_script(
                 "extend_ttl", list(digest_by_key), [1000 * self._stay_s(work_s)]
             )
             missing.update(part)
@@ -327,7 +329,7 @@ class PayloadStore:
                     missing.discard(digest)
         return missing
 
-    def _document_keys(
+    def _build_document_keys(
         self, tenant: str, digests: Iterable[str], *, with_plain: bool = True
     ) -> dict[str, str]:
         """Return the keys at which documents may be stored, each with the digest of its document.
@@ -337,7 +339,7 @@ class PayloadStore:
         """
         digest_by_key: dict[str, str] = {}
         for digest in digests:
-            for name in self._sealing.document_names(tenant, digest):
+            for name in self._sealing.list_document_names(tenant, digest):
                 digest_by_key[keys.document(name)] = digest
             if with_plain:
                 digest_by_key[keys.document(digest)] = digest
@@ -354,7 +356,7 @@ class PayloadStore:
         """
         batch: dict[str, str] = {}
         chars = 0
-        for digest in sorted(self._missing(list(texts), work_s, tenant, with_plain=False)):
+        for digest in sorted(self._find_missing(list(texts), work_s, tenant, with_plain=False)):
             batch[digest] = texts[digest]
             chars += len(texts[digest])
             if chars > UPLOAD_CHARS:
@@ -373,12 +375,14 @@ class PayloadStore:
         with self._connection.translate_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
-                name = self._sealing.document_names(tenant, digest)[0]
+                name = self._sealing.list_document_names(tenant, digest)[0]
                 stored_form = self._sealing.seal_for(tenant, DOCUMENTS, digest, pack(text))
                 pipe.set(keys.document(name), stored_form, ex=self._stay_s(work_s), nx=True)
             pipe.execute()
 
-    def documents(self, digests: Sequence[str], tenant: str = DEFAULT_TENANT) -> dict[str, str]:
+    def read_documents(
+        self, digests: Sequence[str], tenant: str = DEFAULT_TENANT
+    ) -> dict[str, str]:
         """Return the texts of a tenant's documents by digest; missing texts are left out.
 
         Raises:
@@ -388,7 +392,7 @@ class PayloadStore:
         """
         if not digests:
             return {}
-        digest_by_key = self._document_keys(tenant, digests)
+        digest_by_key = self._build_document_keys(tenant, digests)
         with self._connection.translate_errors():
             stored_forms = self._redis.mget(list(digest_by_key))
         texts: dict[str, str] = {}
@@ -410,7 +414,9 @@ class PayloadStore:
         """Store a fetched page, and its text as a payload of the job. A job that has ended gets no
         more pages.
         """
-        self._connection.script("keep_fetched_page", *self._page_arguments(job_id, document, text))
+        self._connection.run_script(
+            "keep_fetched_page", *self._build_page_arguments(job_id, document, text)
+        )
 
     def put_fetched_pages(
         self, job_id: JobId, documents: Sequence[Document], texts: Sequence[str]
@@ -418,15 +424,15 @@ class PayloadStore:
         """Store fetched pages and their texts, in one round trip. See `put_fetched_page`."""
         calls: list[tuple[list[str], list[str | bytes]]] = []
         for document, text in zip(documents, texts, strict=True):
-            calls.append(self._page_arguments(job_id, document, text))
-        self._connection.script_for_all("keep_fetched_page", calls)
+            calls.append(self._build_page_arguments(job_id, document, text))
+        self._connection.run_script_for_all("keep_fetched_page", calls)
 
-    def _page_arguments(
+    def _build_page_arguments(
         self, job_id: JobId, document: Document, text: str
     ) -> tuple[list[str], list[str | bytes]]:
         """Return the keys and arguments of `keep_fetched_page.lua`."""
-        entry = page_entry(self._sealing, job_id, document)
-        return [keys.job(job_id)], [entry, *payload_arguments(self._sealing, job_id, [text])]
+        entry = build_page_entry(self._sealing, job_id, document)
+        return [keys.job(job_id)], [entry, *build_payload_arguments(self._sealing, job_id, [text])]
 
     def _stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""
@@ -436,13 +442,13 @@ class PayloadStore:
         """Return the pages that were fetched for this job, each once, the newest first. Entries
         that cannot be read are left out. The text of a page is a payload of the job.
         """
-        entries = self._connection.script(
+        entries = self._connection.run_script(
             "read_list",
             [keys.fetched_pages(job_id)],
             list_arguments(-MAX_PAGES, -1, SHORT_BYTES, MAX_PAGES_BYTES),
         )
 
-        def page_in(entry: bytes) -> Document:
+        def parse_page(entry: bytes) -> Document:
             if entry[:1] != SEALED:
                 if len(entry) > SHORT_BYTES:
                     raise MalformedMessage(f"it is longer than {SHORT_BYTES:,} bytes")
@@ -454,7 +460,9 @@ class PayloadStore:
                 raise MalformedMessage(str(error)) from None
 
         # the first entry is empty
-        pages = read_entries(filter(None, reversed(entries)), page_in, keys.fetched_pages(job_id))
+        pages = read_entries(
+            filter(None, reversed(entries)), parse_page, keys.fetched_pages(job_id)
+        )
         return list(dict.fromkeys(pages))
 
 

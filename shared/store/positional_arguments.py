@@ -61,7 +61,7 @@ class FinishArguments(NamedTuple):
     takes_messages: int
     """1 or 0."""
     sharing: str
-    """See `HandoffClaim._sharing_argument`."""
+    """See `HandoffClaim._build_sharing_argument`."""
 
 
 class TurnArguments(NamedTuple):

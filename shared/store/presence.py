@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
+from handoff_queue.shared.store.pauses import Pause, parse_pause, parse_pauses
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
-from handoff_queue.shared.store.script_arguments import name_in, read_entries, rows
+from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
+from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name, read_entries
 from handoff_queue.shared.trust.announcement_signatures import (
     SignedAnnouncement,
+    get_announcement_text,
     read_announcement,
     sign_announcement,
-    text_of_announcement,
 )
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, queue_of
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, get_queue
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -128,7 +128,7 @@ class _ServedVersion:
         return len(votes), len(self.announcements), self.spec.content_digest
 
 
-def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
+def find_acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
     """Return the specialists that have a tool or a task with effects."""
     names: set[str] = set()
     for name, specialist in served.items():
@@ -180,7 +180,7 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             signed_text = sign_announcement(self._trust, announcement, self._connection.now())
             pipe.set(keys.worker(announcement.worker), signed_text, ex=ANNOUNCED_FOR_S)
-            self._serve(pipe, _members(announcement))
+            self._serve(pipe, _build_members(announcement))
             pipe.execute()
 
     def withdraw(self, announcement: Announcement) -> None:
@@ -188,7 +188,7 @@ class PresenceStore:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.delete(keys.worker(announcement.worker))
-            pipe.zrem(keys.SERVING, "", *_members(announcement))
+            pipe.zrem(keys.SERVING, "", *_build_members(announcement))
             pipe.execute()
 
     def announce_supervisor(self, name: str, node: Node | None = None) -> int:
@@ -259,7 +259,7 @@ class PresenceStore:
         with self._connection.translate_errors():
             redis = self._connection.redis
             entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MAX_WISHES)
-            wishes = list(map(name_in, entries))
+            wishes = list(map(parse_name, entries))
             pipe = redis.pipeline(transaction=False)
             for names in wishes:
                 pipe.zcount(f"{keys.UNPLANNED}:{names}", now_ms, "+inf")
@@ -270,7 +270,7 @@ class PresenceStore:
                 jobs[tuple(names.split())] = int(count)
         return jobs
 
-    def presence(
+    def read_presence(
         self,
         job_ids: Sequence[JobId] = (),
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
@@ -291,19 +291,19 @@ class PresenceStore:
         arguments: list[int | str] = [last_position, MAX_ANNOUNCEMENT_MS, MAX_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
-        served, waiting, pause_rows = self._connection.script(
+        served, waiting, pause_rows = self._connection.run_script(
             "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], arguments
         )
         unclaimed_handoffs: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
-            agent, job, handoff = name_in(member).split("/", 2)
+            agent, job, handoff = parse_name(member).split("/", 2)
             unclaimed_handoffs.setdefault(JobId(job), {})[HandoffId(handoff)] = agent
-        pauses = pauses_in(dict(rows(pause_rows, 2)))
-        queues = frozenset(map(name_in, served))
+        pauses = parse_pauses(dict(iterate_rows(pause_rows, 2)))
+        queues = frozenset(map(parse_name, served))
         refused = self._connection.queue_access.find_refused(queues)
         return Presence(queues - refused, unclaimed_handoffs, pauses)
 
-    def announcements(self) -> list[Announcement]:
+    def read_announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot
         read, or whose signatures do not hold, are skipped.
         """
@@ -314,7 +314,7 @@ class PresenceStore:
         if self._trust.is_on:
             return False
         texts = self._read_texts_of_workers().values()
-        return any(text_of_announcement(text) is not text for text in texts)
+        return any(get_announcement_text(text) is not text for text in texts)
 
     def read_refused_announcements(self) -> list[RefusedAnnouncement]:
         """Return the announcements of live workers that do not count."""
@@ -337,7 +337,7 @@ class PresenceStore:
         """Return the announcement of each live worker by its name, in order. An announcement that
         has just expired is left out.
         """
-        _, workers = self._live_names()
+        _, workers = self._list_live_names()
         announced_values = self._read_announced_values(list(map(keys.worker, workers)))
         texts: dict[str, bytes] = {}
         for worker, text in zip(workers, announced_values, strict=True):
@@ -367,29 +367,29 @@ class PresenceStore:
                     )
         return signed
 
-    def processes(self) -> list[LiveProcess]:
+    def list_processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
-        supervisors, workers = self._live_names()
+        supervisors, workers = self._list_live_names()
         texts = self._read_announced_values(
             [*map(keys.supervisor, supervisors), *map(keys.worker, workers)]
         )
         of_supervisors, of_workers = texts[: len(supervisors)], texts[len(supervisors) :]
         processes: list[LiveProcess] = []
         for name, text in zip(supervisors, of_supervisors, strict=True):
-            processes.append(LiveProcess("supervisor", name, node_in(text)))
+            processes.append(LiveProcess("supervisor", name, parse_node(text)))
         for name, text in zip(workers, of_workers, strict=True):
-            processes.append(LiveProcess("worker", name, node_in(text)))
+            processes.append(LiveProcess("worker", name, parse_node(text)))
         return processes
 
-    def served_queues(self) -> frozenset[str]:
+    def list_served_queues(self) -> frozenset[str]:
         """Return the names of the queues that live processes serve."""
-        return frozenset(member.partition("/")[0] for member in self._live_members())
+        return frozenset(member.partition("/")[0] for member in self._list_live_members())
 
-    def _live_names(self) -> tuple[list[str], list[str]]:
+    def _list_live_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the live supervisors and of the live workers, each in order."""
         supervisors: set[str] = set()
         workers: set[str] = set()
-        for member in self._live_members():
+        for member in self._list_live_members():
             queue, _, name = member.partition("/")
             if queue == SUPERVISOR_QUEUE:
                 supervisors.add(name)
@@ -397,14 +397,14 @@ class PresenceStore:
                 workers.add(name)
         return sorted(supervisors), sorted(workers)
 
-    def _live_members(self) -> list[str]:
+    def _list_live_members(self) -> list[str]:
         """Return the members of `keys.SERVING` that have not expired."""
         now_ms = self._connection.now() * 1000
         with self._connection.translate_errors():
             members = self._connection.redis.zrangebyscore(
                 keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
             )
-        return list(map(name_in, members))
+        return list(map(parse_name, members))
 
     def _read_announced_values(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
@@ -413,24 +413,24 @@ class PresenceStore:
         values: dict[str, bytes] = {}
         longer: list[str] = []
         left = MAX_READ_BYTES
-        for key, text in self._beginnings(announced_at, SHORT_BYTES, left):
+        for key, text in self._read_beginnings(announced_at, SHORT_BYTES, left):
             if len(text) > SHORT_BYTES:
                 longer.append(key)
             else:
                 values[key] = text
                 left -= len(text)
-        for key, text in self._beginnings(longer, MAX_ANNOUNCED_BYTES, left):
+        for key, text in self._read_beginnings(longer, MAX_ANNOUNCED_BYTES, left):
             if len(text) <= MAX_ANNOUNCED_BYTES:
                 values[key] = text
         return [values.get(key) or None for key in announced_at]
 
-    def _beginnings(
+    def _read_beginnings(
         self, announced_at: Sequence[str], size: int, left: int
     ) -> Iterator[tuple[str, bytes]]:
         """Yield the keys with the first `size` + 1 bytes of their values, until `left` bytes are
         read. One round trip reads at most about 16 MB.
         """
-        for part in rows(announced_at, max(1, READ_AT_ONCE // size)):
+        for part in iterate_rows(announced_at, max(1, READ_AT_ONCE // size)):
             if left <= 0:
                 return
             with self._connection.translate_errors():
@@ -463,16 +463,16 @@ class PresenceStore:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
-                pipe.llen(queue_of(name))
+                pipe.llen(get_queue(name))
                 pipe.zcard(keys.PAUSED_HANDOFFS + name)
                 pipe.hget(keys.PAUSED, name)
-            answers = answers_or_refusals(pipe)
+            answers = read_answers_or_refusals(pipe)
         specialists: dict[str, ServedSpecialist] = {}
-        for name, parts in zip(names, rows(answers, 3), strict=True):
+        for name, parts in zip(names, iterate_rows(answers, 3), strict=True):
             if self._connection.queue_access.is_refused(name, parts):
                 continue
             depth, paused_handoffs, stored_pause = parts
-            pause = pause_in(stored_pause) if stored_pause else None
+            pause = parse_pause(stored_pause) if stored_pause else None
             all_versions = list(versions_by_name[name].values())
             specialists[name] = _merge_versions(
                 all_versions, int(depth) + int(paused_handoffs), pause
@@ -504,11 +504,11 @@ def _merge_versions(
         queued=queued,
         models=tuple(sorted(models)),
         paused=pause,
-        effects=_effects(chosen_version.spec, announcements),
+        effects=_find_effects(chosen_version.spec, announcements),
     )
 
 
-def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
+def _find_effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
     """Return the task of a specialist if the task has an effect, else its tools that any
     worker announces as not safe to repeat.
     """
@@ -520,15 +520,15 @@ def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> fro
     return frozenset(tools.intersection(spec.tools))
 
 
-def node_in(text: bytes | None) -> Node | None:
+def parse_node(text: bytes | None) -> Node | None:
     """Return the node in an announcement; None if it is missing or cannot be read."""
     try:
-        return Node.from_json(text_of_announcement(text or b""))
+        return Node.from_json(get_announcement_text(text or b""))
     except MalformedMessage:
         return None
 
 
-def _members(announcement: Announcement) -> list[str]:
+def _build_members(announcement: Announcement) -> list[str]:
     """Return the members of `keys.SERVING` for the specialists of a worker."""
     members: list[str] = []
     for spec in announcement.specialists:

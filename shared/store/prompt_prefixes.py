@@ -22,7 +22,7 @@ class PromptPrefixes:
         self._connection = connection
 
     def begin(self, prefix: str) -> PrefixState:
-        key = _key(prefix)
+        key = _build_key(prefix)
         redis = self._connection.redis
         try:
             with self._connection.translate_errors():
@@ -38,13 +38,15 @@ class PromptPrefixes:
 
     def record_cached(self, prefix: str) -> None:
         with suppress(StoreError), self._connection.translate_errors():
-            self._connection.redis.set(_key(prefix), PrefixState.CACHED, px=int(CACHED_S * 1000))
+            self._connection.redis.set(
+                _build_key(prefix), PrefixState.CACHED, px=int(CACHED_S * 1000)
+            )
 
     def release(self, prefix: str) -> None:
         with suppress(StoreError), self._connection.translate_errors():
-            self._connection.redis.delete(_key(prefix))
+            self._connection.redis.delete(_build_key(prefix))
 
 
-def _key(prefix: str) -> str:
+def _build_key(prefix: str) -> str:
     role, _, digest = prefix.partition(":")
     return keys.prompt_prefix(role, digest)

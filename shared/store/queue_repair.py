@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fair_queue import entry_of
+from handoff_queue.shared.store.fair_queue import get_entry
 from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
+from handoff_queue.shared.types.ids import JobId, create_word, is_job_id
 
 MESSAGES_A_CHECK = 200
 """Messages of a queue that one call checks. They take some milliseconds of Redis's time, more
@@ -34,7 +34,7 @@ class QueueRepair:
     def __init__(self, connection: Connection, presence: PresenceStore) -> None:
         self._connection = connection
         self._presence = presence
-        self._name = new_word()
+        self._name = create_word()
         self._passed: dict[str, int] = {}
         """Number of messages, counted from the head, that were checked and kept, for each
         queue whose check is not complete.
@@ -53,7 +53,7 @@ class QueueRepair:
         if not self._take_ownership():
             self._passed = {}
             return 0
-        served = self._presence.presence().queues
+        served = self._presence.read_presence().queues
         with self._connection.translate_errors():
             names = self._connection.redis.hkeys(keys.QUEUES)
         known = {name.decode() for name in names}
@@ -79,7 +79,7 @@ class QueueRepair:
         passed = self._passed.pop(queue, 0)
         with self._connection.translate_errors():
             frames = self._connection.redis.lrange(queue, -passed - MESSAGES_A_CHECK, -passed - 1)
-        messages = list(map(_job_and_entry, frames))
+        messages = list(map(_parse_frame, frames))
         deleted_jobs = self._find_deleted_jobs(messages)
         orphans: list[Any] = []
         for place, (frame, (job_id, entry)) in enumerate(zip(frames, messages, strict=True), 1):
@@ -89,7 +89,9 @@ class QueueRepair:
         if orphans:
             first, last = -passed - len(frames), -passed - 1
             arguments = [first, last, *orphans]
-            dropped_count = self._connection.script("drop_orphaned_messages", [queue], arguments)
+            dropped_count = self._connection.run_script(
+                "drop_orphaned_messages", [queue], arguments
+            )
         if len(frames) == MESSAGES_A_CHECK:
             self._passed[queue] = passed + len(frames) - dropped_count
         return dropped_count
@@ -112,7 +114,7 @@ class QueueRepair:
         return deleted_jobs
 
 
-def _job_and_entry(frame: bytes) -> tuple[JobId | None, str]:
+def _parse_frame(frame: bytes) -> tuple[JobId | None, str]:
     """Return the job and the fair-queue entry of a message, from the id of its task.
 
     The job is None for a message of another application, which is left in place.
@@ -125,6 +127,6 @@ def _job_and_entry(frame: bytes) -> tuple[JobId | None, str]:
     if not handoff_id or not is_job_id(job_id):
         return None, ""
     try:
-        return JobId(job_id), entry_of(message) or ""
+        return JobId(job_id), get_entry(message) or ""
     except (LookupError, TypeError):
         return JobId(job_id), ""

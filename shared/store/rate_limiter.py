@@ -54,7 +54,7 @@ class RateLimiter:
     call: AdmittedCall | None = None
     """The admitted call that has not ended, or None."""
 
-    def admission_arguments(self, expected: ExpectedUsage | None) -> dict[str, Any]:
+    def build_admission_arguments(self, expected: ExpectedUsage | None) -> dict[str, Any]:
         """Return the arguments of `admit` in `parts/rate_limiter.lua`; empty without an
         expected share.
         """
@@ -108,7 +108,7 @@ class RateLimiter:
                 share["mean"] = usage.output_tokens
         return {"share": share}
 
-    def usage_of_bucket(self, usage: Usage) -> str:
+    def encode_bucket_usage(self, usage: Usage) -> str:
         """Return the tokens of a handoff that count for the limits of its bucket, as JSON for the
         sample of `finish`. Return null if the provider has no known limits.
 
@@ -128,9 +128,9 @@ class RateLimiter:
         """Record that the provider takes the call, with its limits. This is stored if other
         calls wait for the answer to this call, or if the provider reports limits.
         """
-        reported_limits = _limits(limits)
+        reported_limits = _build_limits(limits)
         if self.call is not None and (self.call.goes_ahead or reported_limits):
-            self._report(self.call, {"limits": reported_limits})
+            self._send_report(self.call, {"limits": reported_limits})
 
     def report_refusal(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """Record that the provider refuses calls now. All calls wait until the provider allows
@@ -151,7 +151,7 @@ class RateLimiter:
         # the bucket. So the share is subtracted here.
         share = {"input": self.call.input_tokens, "output": self.call.output_tokens}
         remaining_limits: dict[str, tuple[int, int]] = {}
-        for name, (limit, remaining) in _limits(limits).items():
+        for name, (limit, remaining) in _build_limits(limits).items():
             remaining_limits[name] = (limit, remaining - share.get(name, 0))
         report = {
             "why": why,
@@ -160,15 +160,15 @@ class RateLimiter:
             **backoff,
             "limits": remaining_limits,
         }
-        self._report(self.call, report)
+        self._send_report(self.call, report)
 
-    def _report(self, call: AdmittedCall, report: dict[str, Any]) -> None:
+    def _send_report(self, call: AdmittedCall, report: dict[str, Any]) -> None:
         """Run `record_provider_answer.lua`. Without Redis this has no effect: the call is paid
         for, and the next reply reports the limits again.
         """
         about = {"bucket": call.bucket, "window": self._window_ms, "asked_at": call.at_ms}
         with suppress(StoreUnavailable):
-            self.connection.script(
+            self.connection.run_script(
                 "record_provider_answer",
                 [keys.bucket(call.bucket)],
                 [self.member, json.dumps(about | report)],
@@ -179,13 +179,13 @@ class RateLimiter:
         return max(1, int(self.window_s * 1000))
 
 
-def account_of(*parts: str | None) -> str:
+def compute_account(*parts: str | None) -> str:
     """Return a digest that names an account, from its provider, address and key."""
     text = "\n".join(part or "" for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
+def _build_limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
     """Return limit and remaining amount of each reported rate limit, by the names of the bucket."""
     allowances: dict[str, Allowance | None] = {
         "requests": limits.requests,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import figure_in, read_entries
+from handoff_queue.shared.store.script_arguments import parse_figure, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
@@ -67,12 +67,12 @@ class Schedules:
     def find(self, tenant: str, name: str) -> StoredSchedule | None:
         """Return a schedule, or None if the tenant has no schedule of this name."""
         with self._connection.translate_errors():
-            text = self._connection.redis.hget(keys.SCHEDULES, _member(tenant, name))
+            text = self._connection.redis.hget(keys.SCHEDULES, _build_member(tenant, name))
         if text is None:
             return None
         return _parse_schedule(text)
 
-    def all(self, tenant: str | None = None) -> list[Schedule]:
+    def list_all(self, tenant: str | None = None) -> list[Schedule]:
         """Return the schedules of one tenant or of all tenants, in the order of their names.
         Unreadable schedules are left out.
         """
@@ -84,7 +84,7 @@ class Schedules:
                 schedules.append(schedule)
         return sorted(schedules, key=lambda schedule: (schedule.name, schedule.tenant))
 
-    def due(self) -> list[StoredSchedule]:
+    def list_due(self) -> list[StoredSchedule]:
         """Return all schedules that a supervisor must check now. Unreadable schedules are left
         out: a supervisor of another version may read them.
         """
@@ -97,7 +97,7 @@ class Schedules:
             texts = redis.hmget(keys.SCHEDULES, members)
         return read_entries([text for text in texts if text], _parse_schedule, keys.SCHEDULES)
 
-    def job(self, schedule: Schedule) -> ScheduledJob:
+    def build_job(self, schedule: Schedule) -> ScheduledJob:
         """Return the job of a schedule.
 
         Raises:
@@ -120,7 +120,7 @@ class Schedules:
                 keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )
         counted_microusd, verified_microusd = counters
-        return max(figure_in(counted_microusd) or 0, figure_in(verified_microusd) or 0)
+        return max(parse_figure(counted_microusd) or 0, parse_figure(verified_microusd) or 0)
 
     def _replace(self, schedule: Schedule, old: str, new: str) -> int:
         """Replace the text of a schedule. Return the answer of `replace_schedule.lua`.
@@ -129,14 +129,14 @@ class Schedules:
             old: the stored text; '': there must be none.
             new: '' to remove the schedule.
         """
-        member = _member(schedule.tenant, schedule.name)
+        member = _build_member(schedule.tenant, schedule.name)
         due_ms = "" if schedule.due_at is None else int(schedule.due_at * 1000)
         script_keys = [keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)]
         arguments = [member, old, new, due_ms, MAX_SCHEDULES]
-        return int(self._connection.script("replace_schedule", script_keys, arguments))
+        return int(self._connection.run_script("replace_schedule", script_keys, arguments))
 
 
-def _member(tenant: str, name: str) -> str:
+def _build_member(tenant: str, name: str) -> str:
     """Return the field of a schedule. A name has no slash, so the text is unique."""
     return f"{name}/{tenant}"
 

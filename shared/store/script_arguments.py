@@ -25,14 +25,14 @@ has this limit, too.
 """
 
 
-def name_in(value: bytes) -> str:
+def parse_name(value: bytes) -> str:
     """Return a name, or a list of names. A byte that is not UTF-8 becomes a replacement character.
     A text longer than `MAX_TEXT_BYTES` is cut: a worker that was taken over has written it.
     """
     return value[:MAX_TEXT_BYTES].decode(errors="replace")
 
 
-def figure_in(value: bytes | None) -> int | None:
+def parse_figure(value: bytes | None) -> int | None:
     """Return a stored number. None: it is missing, or is not a whole number up to
     `MAX_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
     `parts/redis_values.lua` has this rule, too.
@@ -46,17 +46,17 @@ def figure_in(value: bytes | None) -> int | None:
     return number
 
 
-def time_in(value: bytes | None) -> float | None:
+def parse_time(value: bytes | None) -> float | None:
     """Return a stored time in Unix seconds, from Unix milliseconds. None: it is missing, or no
     calendar has it. A worker that was taken over may have written it.
     """
-    ms = figure_in(value)
+    ms = parse_figure(value)
     if ms is None:
         return None
-    return time_of_score(ms)
+    return convert_score(ms)
 
 
-def time_of_score(ms: float) -> float | None:
+def convert_score(ms: float) -> float | None:
     """Return a time in Unix seconds, from the score of a member in Unix milliseconds. None: no
     calendar has it. A worker that was taken over may have written infinity.
     """
@@ -65,37 +65,37 @@ def time_of_score(ms: float) -> float | None:
     return None
 
 
-def job_id_in(value: bytes) -> JobId:
+def parse_job_id(value: bytes) -> JobId:
     """Return a job id."""
     return JobId(value.decode())
 
 
-def handoff_id_in(value: bytes) -> HandoffId:
+def parse_handoff_id(value: bytes) -> HandoffId:
     """Return a handoff id. A worker may have written other bytes."""
     return HandoffId(value.decode(errors="replace"))
 
 
-def rows(values: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
+def iterate_rows(values: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a flat answer of a script or of a pipeline, each with `width` values."""
     for start in range(0, len(values), width):
         yield tuple(values[start : start + width])
 
 
-def json_argument(fields: Mapping[str, Any]) -> str:
+def encode_json(fields: Mapping[str, Any]) -> str:
     """Return the fields as one JSON object. pydantic's writer takes a third of the time of
     Python's `json`.
     """
     return to_json(fields).decode()
 
 
-def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
+def build_retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
     """Return `keep_ms` and `deadline` (Unix ms; 0: none) of the scripts. A running job stays
     until its deadline, and then for its retention of `keep_s` seconds.
     """
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 
-def worst_case_argument(
+def build_worst_case_argument(
     worst: WorstCase | None,
     call: Mapping[str, Any],
     *,
@@ -105,7 +105,7 @@ def worst_case_argument(
     """Return the worst case of the next call as JSON, or '' if there is no call.
 
     Args:
-        call: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
+        call: the arguments for the rate limits, from `RateLimiter.build_admission_arguments`.
         takes_messages: True if the agent takes messages of users before the call.
         is_last: True if the agent takes no messages after the call.
     """
@@ -123,10 +123,10 @@ def worst_case_argument(
         fields["takes_messages"] = True
     if is_last:
         fields["last"] = True
-    return json_argument(fields)
+    return encode_json(fields)
 
 
-def usage_for_settle(usage: Usage) -> dict[str, Any]:
+def build_settled_usage(usage: Usage) -> dict[str, Any]:
     """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
     figures: dict[str, Any] = {}
     for amount in AMOUNTS:
@@ -182,9 +182,9 @@ def read_entries(texts: Iterable[bytes], parse: Callable[[bytes], Entry], key: s
             unreadable += 1
     if unreadable:
         # imported here, because commands that list jobs load no logging
-        from handoff_queue.shared.observability.logs import log_of
+        from handoff_queue.shared.observability.logs import get_log
 
-        log_of(__name__).warning(
+        get_log(__name__).warning(
             "entries that cannot be read were skipped", key=key, entries=unreadable
         )
     return entries

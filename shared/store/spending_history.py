@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import read_count_hashes
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import figure_in, name_in
+from handoff_queue.shared.store.script_arguments import parse_figure, parse_name
 
 DAY_S = 86_400
 MAX_DAYS = 90
@@ -92,7 +92,7 @@ class SpendingHistory:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def days(self, numbers: Iterable[int]) -> list[LabelledSpending]:
+    def read_days(self, numbers: Iterable[int]) -> list[LabelledSpending]:
         """Return the spending of these days, in two round trips. A field that cannot be read is
         skipped.
 
@@ -106,15 +106,15 @@ class SpendingHistory:
         hashes = read_count_hashes(self._connection, list(map(keys.spending, day_numbers)))
         spending: list[LabelledSpending] = []
         for number, fields in zip(day_numbers, hashes, strict=True):
-            spending += _spendings_of_day(number, fields)
+            spending += _parse_day(number, fields)
         return spending
 
 
-def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[LabelledSpending]:
+def _parse_day(number: int, fields: Mapping[bytes, bytes]) -> list[LabelledSpending]:
     amounts_by_labels: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
-        name, *labels = name_in(field).split(_SEPARATOR)
-        amount = figure_in(value)
+        name, *labels = parse_name(field).split(_SEPARATOR)
+        amount = parse_figure(value)
         is_known = len(labels) == _LABELS and name in Amounts.__slots__
         if not is_known or amount is None or amount < 0:
             continue

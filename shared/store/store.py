@@ -35,7 +35,7 @@ from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
-from handoff_queue.shared.store.tenant_keys import keys_from
+from handoff_queue.shared.store.tenant_keys import open_tenant_keys
 from handoff_queue.shared.store.tenants import Tenants
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
@@ -126,7 +126,9 @@ def open_store(
     """
     trust = open_trust(settings)
     connection = Connection(redis_url, timeout_s=timeout_s, url_name=url_name)
-    connection.sealing = Sealing(keys_from(settings), lambda job_id: _tenant_of(connection, job_id))
+    connection.sealing = Sealing(
+        open_tenant_keys(settings), lambda job_id: _find_tenant(connection, job_id)
+    )
     keep_s = settings.retention_s
     presence = PresenceStore(connection, trust)
     journal = Journal(connection, keep_s, trust)
@@ -166,5 +168,5 @@ def open_store(
     )
 
 
-def _tenant_of(connection: Connection, job_id: JobId) -> str | None:
-    return Jobs(connection).owner(job_id)
+def _find_tenant(connection: Connection, job_id: JobId) -> str | None:
+    return Jobs(connection).find_owner(job_id)

@@ -34,7 +34,7 @@ CHECK_FILE_S = 1.0
 class TenantKeys(Protocol):
     """A source of keys."""
 
-    def of(self, tenant: str) -> Sequence[bytes]:
+    def find_keys(self, tenant: str) -> Sequence[bytes]:
         """Return the keys of a tenant, the newest first. Empty: the tenant has none.
 
         Raises:
@@ -63,7 +63,7 @@ class KeyFiles:
         self._known: dict[str, _KnownFile] = {}
         self._lock = threading.Lock()
 
-    def of(self, tenant: str) -> Sequence[bytes]:
+    def find_keys(self, tenant: str) -> Sequence[bytes]:
         now = time.monotonic()
         with self._lock:
             known = self._known.get(tenant)
@@ -77,7 +77,7 @@ class KeyFiles:
     def _read(self, tenant: str, now: float, known: _KnownFile | None) -> _KnownFile:
         """Return the file of a tenant as it is now. An unchanged file is not read again."""
         file = self._folder / f"{quote(tenant, safe='')}.key"
-        status = self._status_of(file)
+        status = self._read_status(file)
         if status is None:
             return _KnownFile(now, (), ())
         version = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
@@ -85,7 +85,7 @@ class KeyFiles:
             return replace(known, checked_at=now)
         return _KnownFile(now, version, read_key_file(file))
 
-    def _status_of(self, file: Path) -> os.stat_result | None:
+    def _read_status(self, file: Path) -> os.stat_result | None:
         """Return the status of the file of a tenant, or None if the tenant has no file.
 
         Raises:
@@ -151,7 +151,7 @@ class KeyHook:
         self._known: dict[str, tuple[float, tuple[bytes, ...]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, tenant: str) -> Sequence[bytes]:
+    def find_keys(self, tenant: str) -> Sequence[bytes]:
         with self._lock:  # one call at a time: a service may limit them
             until, tenant_keys = self._known.get(tenant, (0.0, ()))
             if time.monotonic() >= until:
@@ -188,7 +188,7 @@ def _validate_keys(keys: Sequence[object], subject: str) -> tuple[bytes, ...]:
     return checked
 
 
-def keys_from(settings: Settings) -> TenantKeys | None:
+def open_tenant_keys(settings: Settings) -> TenantKeys | None:
     """Return the source of keys that the settings name, or None.
 
     Raises:

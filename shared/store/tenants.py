@@ -14,8 +14,8 @@ from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
 from handoff_queue.shared.store.payloads import verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
-from handoff_queue.shared.store.script_arguments import name_in, rows
+from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
+from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -39,7 +39,7 @@ class Tenants:
         self._connection = connection
         self._keep_s = keep_s
 
-    def documents_of(self, job_ids: Sequence[JobId]) -> dict[str, str]:
+    def find_documents(self, job_ids: Sequence[JobId]) -> dict[str, str]:
         """Return the names under which documents of jobs and of their child jobs may be stored.
         Each name has the value `''`. For a job with unknown documents, the entry `of JOB` has the
         reason.
@@ -64,9 +64,11 @@ class Tenants:
                 pipe.lindex(keys.log(job_id), 0)
                 pipe.hget(keys.job(job_id), "children")
             answers = pipe.execute()
-        for job_id, (first_entry, stored_children) in zip(job_ids, rows(answers, 2), strict=True):
+        for job_id, (first_entry, stored_children) in zip(
+            job_ids, iterate_rows(answers, 2), strict=True
+        ):
             children += map(JobId, (stored_children or b"").decode().split())
-            manifest_digest = _manifest_digest_in(first_entry)
+            manifest_digest = _find_manifest_digest(first_entry)
             if manifest_digest:
                 manifests.append((job_id, manifest_digest))
         with self._connection.translate_errors():
@@ -90,7 +92,7 @@ class Tenants:
     def _add(self, job_id: JobId, digest: str, names: dict[str, str]) -> None:
         """Add the names under which a document of a job may be stored."""
         sealing = self._connection.sealing
-        for name in (*sealing.document_names(sealing.owner(job_id), digest), digest):
+        for name in (*sealing.list_document_names(sealing.get_owner(job_id), digest), digest):
             names.setdefault(name, "")
 
     def record_documents(self, tenant: str, names: Iterable[str]) -> None:
@@ -98,7 +100,7 @@ class Tenants:
         key = keys.deletion(tenant)
         redis = self._connection.redis
         with self._connection.translate_errors():
-            for part in _parts(names):
+            for part in _split_items(names):
                 pipe = redis.pipeline(transaction=False)
                 for name in part:
                     pipe.exists(keys.document(name))
@@ -114,7 +116,7 @@ class Tenants:
         """Return the documents that a deletion of the tenant has noted."""
         with self._connection.translate_errors():
             members = self._connection.redis.smembers(keys.deletion(tenant))
-        return set(map(name_in, members))
+        return set(map(parse_name, members))
 
     def begin_look(self) -> int:
         """Begin to note all documents that jobs need. Return the time in Unix ms."""
@@ -128,9 +130,11 @@ class Tenants:
     def drop_documents(self, names: Iterable[str], since_ms: int) -> int:
         """Delete the documents that no job has needed since a time. Return their number."""
         dropped_count = 0
-        for part in _parts(names):
+        for part in _split_items(names):
             script_keys = [keys.USED_DOCUMENTS, *map(keys.document, part)]
-            dropped_count += int(self._connection.script("drop_documents", script_keys, [since_ms]))
+            dropped_count += int(
+                self._connection.run_script("drop_documents", script_keys, [since_ms])
+            )
         return dropped_count
 
     def end_deletion(self, tenant: str) -> None:
@@ -154,9 +158,11 @@ class Tenants:
             self._drop_fields(keys.METRICS, tenant)
             redis.srem(f"{keys.METRICS}:tenant", tenant)
             pipe = redis.pipeline(transaction=False)
-            for queue in map(name_in, redis.hkeys(keys.QUEUES)):
+            for queue in map(parse_name, redis.hkeys(keys.QUEUES)):
                 pipe.delete(f"{keys.WAITING}{queue}/{tenant}")
-            answers_or_refusals(pipe)  # a set that this process may not delete has no entry left
+            read_answers_or_refusals(
+                pipe
+            )  # a set that this process may not delete has no entry left
             redis.delete(keys.open_jobs(tenant))
 
     def _drop_fields(self, key: str, tenant: str) -> None:
@@ -164,14 +170,14 @@ class Tenants:
         redis = self._connection.redis
         own_fields: list[bytes] = []
         for field in redis.hkeys(key):
-            name, *labels = name_in(field).split(_SEPARATOR)
+            name, *labels = parse_name(field).split(_SEPARATOR)
             if labels[:1] == [tenant] and name not in METRICS_WITHOUT_TENANT:
                 own_fields.append(field)
-        for part in _parts(own_fields):
+        for part in _split_items(own_fields):
             redis.hdel(key, *part)
 
 
-def _manifest_digest_in(first_entry: bytes | None) -> str:
+def _find_manifest_digest(first_entry: bytes | None) -> str:
     """Return the digest of the manifest in the first event of a journal; '' if there is none."""
     if first_entry is None:
         return ""
@@ -184,6 +190,6 @@ def _manifest_digest_in(first_entry: bytes | None) -> str:
     return ""
 
 
-def _parts(items: Iterable[Any]) -> Iterator[Sequence[Any]]:
+def _split_items(items: Iterable[Any]) -> Iterator[Sequence[Any]]:
     """Yield the items in parts of `AT_ONCE`."""
-    return rows(list(items), AT_ONCE)
+    return iterate_rows(list(items), AT_ONCE)

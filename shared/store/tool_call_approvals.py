@@ -12,9 +12,9 @@ from typing import Any
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import Sealing
-from handoff_queue.shared.store.payloads import payload_arguments, verify_payload
+from handoff_queue.shared.store.payloads import build_payload_arguments, verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import retention_arguments, rows
+from handoff_queue.shared.store.script_arguments import build_retention_arguments, iterate_rows
 from handoff_queue.shared.trust.event_signatures import (
     check_batch,
     may_write,
@@ -33,7 +33,7 @@ from handoff_queue.shared.types.events import (
     Rejected,
     parse_event,
 )
-from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.handoff import BlobRef, make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
 
@@ -53,7 +53,7 @@ class CallQuestions:
         tools = dict.fromkeys(question.tool for question in self.questions)
         return f"waits for approval of {', '.join(tools)}"
 
-    def arguments(
+    def build_arguments(
         self,
         job_id: JobId,
         trust: Trust,
@@ -80,8 +80,8 @@ class CallQuestions:
                 handoff_id=self.handoff_id,
                 call_id=question.call_id,
                 tool=question.tool,
-                arguments=ref(arguments),
-                input_schema=ref(schema),
+                arguments=make_ref(arguments),
+                input_schema=make_ref(schema),
                 origins=dict(question.origins),
             )
             event = ApprovalAsked(
@@ -91,11 +91,11 @@ class CallQuestions:
         return [
             self.handoff_id,
             fence,
-            *retention_arguments(keep_s, deadline),
+            *build_retention_arguments(keep_s, deadline),
             self.activity,
             json.dumps(calls),
             *events,
-            *payload_arguments(sealing, job_id, texts),
+            *build_payload_arguments(sealing, job_id, texts),
         ]
 
 
@@ -107,30 +107,30 @@ def call_answers_in(
     valid signature is a rejection.
     """
 
-    def text_of(payload: BlobRef, stored_form: bytes) -> str:
+    def unpack_text(payload: BlobRef, stored_form: bytes) -> str:
         return verify_payload(payload.digest, sealing.open(job_id, payload.digest, stored_form))
 
     answers: dict[str, CallAnswer] = {}
-    for name, decision, note, arguments in rows(fields, 4):
+    for name, decision, note, arguments in iterate_rows(fields, 4):
         call = AnsweredCall(handoff_id=handoff_id, call_id=name.decode())
         try:
-            event = _answer_in(decision, trust, job_id, call)
+            event = _parse_answer(decision, trust, job_id, call)
         except UntrustedMessage as error:
             why = f"the answer is not valid, because {error}"
             answers[call.call_id] = CallAnswer(is_approved=False, note=why)
             continue
         new_arguments = None
         if isinstance(event, Approved) and event.arguments is not None:
-            new_arguments = json.loads(text_of(event.arguments, arguments))
+            new_arguments = json.loads(unpack_text(event.arguments, arguments))
         answers[call.call_id] = CallAnswer(
             is_approved=isinstance(event, Approved),
-            note=text_of(event.note, note) if event.note is not None else None,
+            note=unpack_text(event.note, note) if event.note is not None else None,
             arguments=new_arguments,
         )
     return answers
 
 
-def _answer_in(
+def _parse_answer(
     decision: bytes, trust: Trust, job_id: JobId, call: AnsweredCall
 ) -> Approved | Rejected:
     """Return the answer to a question about a call.
@@ -183,10 +183,10 @@ def answer_call(
         answer.asked,
         handoff_id,
         json.dumps(OPEN_STATUSES),
-        *payload_arguments(connection.sealing, job_id, texts),
+        *build_payload_arguments(connection.sealing, job_id, texts),
     ]
     version = int(
-        connection.script("answer_tool_call_approval", [keys.job(job_id), keys.DUE], arguments)
+        connection.run_script("answer_tool_call_approval", [keys.job(job_id), keys.DUE], arguments)
     )
     if not version:
         raise UnknownJob.for_job(job_id)

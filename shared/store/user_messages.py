@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.payloads import payload_arguments
+from handoff_queue.shared.store.payloads import build_payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import json_argument
+from handoff_queue.shared.store.script_arguments import encode_json
 from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import OPEN_STATUSES, UserMessageSent
@@ -67,11 +67,11 @@ def parse_stored_message(message_json: bytes, takers: bytes) -> StoredMessage:
         digest=fields["digest"],
         at=fields["at"] / 1000,
         step=StepId(fields["step"]) if "step" in fields else None,
-        taken=_takers_in(takers),
+        taken=_parse_takers(takers),
     )
 
 
-def _takers_in(takers_json: bytes) -> tuple[tuple[HandoffId, int], ...]:
+def _parse_takers(takers_json: bytes) -> tuple[tuple[HandoffId, int], ...]:
     """Return the handoffs that took a message, and their turns. A text of a worker that has no
     takers is empty.
     """
@@ -115,11 +115,11 @@ class UserMessages:
             event.message_id,
             event.text.digest,
             event.step or "",
-            json_argument(conditions),
+            encode_json(conditions),
             MAX_MESSAGES,
-            *payload_arguments(self._connection.sealing, job_id, [text]),
+            *build_payload_arguments(self._connection.sealing, job_id, [text]),
         ]
-        answer = self._connection.script(
+        answer = self._connection.run_script(
             "send_user_message", [keys.job(job_id), keys.DUE], arguments
         )
         if answer[0] == b"ok":

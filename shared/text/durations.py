@@ -32,7 +32,7 @@ class InvalidDuration(ValueError):
     """A text that is not a duration, or a duration that is not allowed here."""
 
 
-def seconds_of(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Return a duration in seconds. A number without a unit is a number of seconds.
 
     Each unit may occur once, the longest first: w, d, h, m, s, ms.
@@ -54,19 +54,19 @@ def seconds_of(text: str) -> float:
     return sum(milliseconds) / 1_000
 
 
-def whole_seconds_of(text: str) -> int:
+def parse_whole_seconds(text: str) -> int:
     """Return a duration that is a whole number of seconds.
 
     Raises:
         InvalidDuration: the text is not a duration, or has a fraction of a second.
     """
-    seconds = seconds_of(text)
+    seconds = parse_seconds(text)
     if not seconds.is_integer():
         raise InvalidDuration(f"{text[:_QUOTED_CHARS]!r} must be a whole number of seconds")
     return int(seconds)
 
 
-def seconds_in(value: object) -> object:
+def convert_seconds(value: object) -> object:
     """Return the seconds of a text, and any other value unchanged: a validator for Pydantic.
 
     Raises:
@@ -78,18 +78,18 @@ def seconds_in(value: object) -> object:
     if _NEGATIVE.fullmatch(value.strip()):
         return float(value)  # the bounds of the field refuse it
     try:
-        return seconds_of(value)
+        return parse_seconds(value)
     except InvalidDuration:
         raise InvalidDuration(f"must be {FORMS}") from None
 
 
-def whole_seconds_in(value: object) -> object:
+def convert_whole_seconds(value: object) -> object:
     """Return the whole seconds of a text, and any other value unchanged, as `seconds_in` does.
 
     Raises:
         InvalidDuration: the text is not a duration of whole seconds. The message does not quote it.
     """
-    seconds = seconds_in(value)
+    seconds = convert_seconds(value)
     if not isinstance(value, str) or not isinstance(seconds, float):
         return value
     if not seconds.is_integer():
@@ -98,7 +98,7 @@ def whole_seconds_in(value: object) -> object:
 
 
 def in_units(seconds: float) -> str:
-    """Return a duration as `seconds_of` reads it, in the longest unit up to days that gives a
+    """Return a duration as `parse_seconds` reads it, in the longest unit up to days that gives a
     whole number. It is rounded to milliseconds.
     """
     milliseconds = round(seconds * 1_000)
@@ -128,7 +128,7 @@ class DurationRange:
         """
         if not isinstance(value, str):
             return value
-        seconds = whole_seconds_of(value) if self.is_whole else seconds_of(value)
+        seconds = parse_whole_seconds(value) if self.is_whole else parse_seconds(value)
         quoted_value = repr(value[:_QUOTED_CHARS])
         if seconds < self.least:
             raise InvalidDuration(f"{quoted_value} is too short: at least {in_units(self.least)}")

@@ -42,7 +42,7 @@ def split_words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(_without_accents(text))]
 
 
-def words_of(query: str) -> tuple[str, ...]:
+def find_words(query: str) -> tuple[str, ...]:
     """Return the distinct words of a text in order, at most `MAX_WORDS`. Stop words are left
     out if there are other words.
     """

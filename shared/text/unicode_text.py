@@ -80,14 +80,14 @@ def replace_all_lone_surrogates(value: Any) -> Any:
     return value
 
 
-def visible(text: str) -> str:
+def remove_invisible(text: str) -> str:
     """Return the text without the characters that a person cannot see."""
     if text.isascii():
         return text
     return _RUN.sub("", _INVISIBLE.sub("", text))
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Return the text with U+FFFD in place of each character that is not printable, such as a
     line break or a terminal escape.
     """
@@ -109,17 +109,17 @@ def normalize_keeping_case(text: str) -> str:
     table: dict[int, str] = {}
     for character in set(text):
         if not character.isascii():
-            table[ord(character)] = _simple(character)
+            table[ord(character)] = _normalize_character(character)
     return text.translate(table)
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the normal form in small letters."""
     return normalize_keeping_case(text).casefold()
 
 
 @lru_cache(maxsize=4_096)
-def _simple(character: str) -> str:
+def _normalize_character(character: str) -> str:
     """Return the normal form of a character. Marks have none."""
     if character in _LOOKALIKES:
         return _LOOKALIKES[character]

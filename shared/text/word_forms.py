@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 
-def count_of(count: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     """Return a count with its word, such as `1 turn`, `2,310 tokens` or `3 processes`."""
     if word.endswith("s"):
         plural = f"{word}es"
@@ -28,7 +28,7 @@ def has_digit(word: str) -> bool:
 
 
 @lru_cache(maxsize=50_000)
-def stem(word: str) -> str:
+def find_stem(word: str) -> str:
     """Return the English stem of a word: filter, filters, filtering and filtered have the same
     stem.
 
@@ -62,15 +62,15 @@ def close_names(
     """
     by_form: dict[str, str] = {}
     for candidate in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
-        by_form.setdefault(_form(candidate), candidate)
-    forms = get_close_matches(_form(name), by_form, n=limit, cutoff=alike)
+        by_form.setdefault(_normalize_name(candidate), candidate)
+    forms = get_close_matches(_normalize_name(name), by_form, n=limit, cutoff=alike)
     names: list[str] = []
     for form in forms:
         names.append(by_form[form])
     return names
 
 
-def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", limit: int = 1) -> str:
+def suggest_name(name: str, known: Iterable[str], *, otherwise: str = "", limit: int = 1) -> str:
     """Return the end of an error message about an unknown name: `did you mean researcher?` if
     a known name is close, else `use one of a, b`.
 
@@ -89,7 +89,7 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", limit: i
     return f"use one of {_join_names(names)}"
 
 
-def _form(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return the form in which names are compared: small letters, and `-` for `_`."""
     return name[:_COMPARED_CHARS].casefold().replace("_", "-")
 

@@ -24,7 +24,7 @@ class YamlFault(ValueError):
         self.line = line
 
 
-def compose(text: str) -> yaml.Node | None:
+def parse_tree(text: str) -> yaml.Node | None:
     """Return the tree of a text with one document, or None if the text is empty.
 
     Raises:
@@ -41,7 +41,7 @@ def compose(text: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = str(error.problem)
-        advice = _advice(problem, text.split("\n")[line - 1 : line])
+        advice = _find_advice(problem, text.split("\n")[line - 1 : line])
         raise YamlFault(f"is not YAML ({problem})", line, advice) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -66,7 +66,7 @@ _ADVICE = {
 """Correction for a part of PyYAML's message."""
 
 
-def _advice(problem: str, lines: Sequence[str]) -> str:
+def _find_advice(problem: str, lines: Sequence[str]) -> str:
     """Return the correction of a text that is not YAML.
 
     Args:
@@ -112,23 +112,23 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
 
-def line_at(root: yaml.Node, place: Sequence[str]) -> int:
+def find_line(root: yaml.Node, place: Sequence[str]) -> int:
     """Return the line of the value at a place, or of the innermost existing part of the place.
 
     Args:
         place: keys of mappings and indices of lists (from 0), from the outside inwards.
     """
-    line, node = line_of(root), root
+    line, node = get_line(root), root
     for name in place:
-        mark_and_node = _child_of(node, name)
+        mark_and_node = _find_child(node, name)
         if mark_and_node is None:
             break
         mark, node = mark_and_node
-        line = line_of(mark)
+        line = get_line(mark)
     return line
 
 
-def _child_of(node: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+def _find_child(node: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
     """Return the node with the line of a part of a node, and the part; None: there is none.
 
     Args:
@@ -144,6 +144,6 @@ def _child_of(node: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
     return None
 
 
-def line_of(node: yaml.Node) -> int:
+def get_line(node: yaml.Node) -> int:
     """Return the line of a node, counted from 1."""
     return int(node.start_mark.line) + 1

@@ -50,7 +50,7 @@ def sign_announcement(trust: Trust, announcement: Announcement, now: float) -> s
     return json.dumps({"announcement": text, "at": at, "signature": signature})
 
 
-def text_of_announcement(stored_form: str | bytes) -> str | bytes:
+def get_announcement_text(stored_form: str | bytes) -> str | bytes:
     """Return the announcement in its stored form, without a check."""
     try:
         fields = json.loads(stored_form)
@@ -68,7 +68,7 @@ def read_announcement(trust: Trust, stored_form: str | bytes, now: float) -> Sig
         MalformedMessage: the stored form cannot be read.
         UntrustedMessage: the signature does not hold, or the announcement is old.
     """
-    text = text_of_announcement(stored_form)
+    text = get_announcement_text(stored_form)
     if not trust.is_on:
         return SignedAnnouncement(Announcement.from_json(text), None)
     if text is stored_form:

@@ -91,7 +91,7 @@ def sign_events(
     signer = trust.signer
     for event in events:
         if not may_write(signer, event):
-            raise trust.wrong_key(f"sign {event.type}", partial(_is_writer, event))
+            raise trust.build_wrong_key_error(f"sign {event.type}", partial(_is_writer, event))
     kind, place = FACT, word or token_hex(WORD_BYTES)
     if after is not None:
         kind, place = DECISION, str(after)
@@ -141,8 +141,8 @@ def check_batch(
     Raises:
         UntrustedMessage: the signature does not hold for these events in this job.
     """
-    codes = all(right_of(event) in _CODED for event in events)
-    return trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *texts, codes=codes)
+    codes = all(get_right(event) in _CODED for event in events)
+    return trust.find_signer(stamp.signature, stamp.kind, job_id, stamp.place, *texts, codes=codes)
 
 
 def _is_writer(event: Event, identity: Identity) -> bool:
@@ -151,9 +151,9 @@ def _is_writer(event: Event, identity: Identity) -> bool:
 
 def may_write(signer: Signer, event: Event) -> bool:
     """Return whether an identity may write an event. A result also needs the specialist."""
-    if right_of(event) is Right.RESULT:
+    if get_right(event) is Right.RESULT:
         return signer.may(Right.RESULT) or signer.may(Right.DECIDE)
-    return signer.may(right_of(event))
+    return signer.may(get_right(event))
 
 
 def _needs_signature(event: Event) -> bool:
@@ -162,10 +162,10 @@ def _needs_signature(event: Event) -> bool:
     """
     if isinstance(event, Approved | Rejected | JobEnded):
         return True
-    return right_of(event) not in (Right.RESULT, Right.DECIDE)
+    return get_right(event) not in (Right.RESULT, Right.DECIDE)
 
 
-def handoff_of(event: Event) -> HandoffId | None:
+def find_handoff(event: Event) -> HandoffId | None:
     """Return the handoff whose worker writes an event; None: no worker writes such events."""
     match event:
         case HandoffFinished() | UserMessageTaken():
@@ -176,7 +176,7 @@ def handoff_of(event: Event) -> HandoffId | None:
             return None
 
 
-def right_of(event: Event) -> Right:  # noqa: PLR0911 (one case an event)
+def get_right(event: Event) -> Right:  # noqa: PLR0911 (one case an event)
     """Return the right that the writer of an event needs."""
     match event:
         case HandoffFinished() | UserMessageTaken():

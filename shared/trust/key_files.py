@@ -28,8 +28,8 @@ from handoff_queue.shared.trust.keyring import (
     Identity,
     Keyring,
     PublicKey,
-    new_identities,
-    public_text,
+    create_identities,
+    encode_public_key,
 )
 from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
@@ -89,19 +89,19 @@ def replace_file(file: Path, content: bytes, mode: int, *, waits: bool = True) -
             raise
 
 
-def keyring_file(keys: Path) -> Path:
+def find_keyring_file(keys: Path) -> Path:
     """Return the file of the public keys: `keys`, or a file in this folder."""
     if keys.is_dir():
         return keys / KEYRING
     return keys
 
 
-def private_key_file(folder: Path, identity: str) -> Path:
+def find_private_key_file(folder: Path, identity: str) -> Path:
     """Return the file of an identity's private key."""
     return folder / f"{identity}.key"
 
 
-def key_variables(folder: Path | None, identity: str | None = None) -> dict[str, str]:
+def build_key_variables(folder: Path | None, identity: str | None = None) -> dict[str, str]:
     """Return the variables with the keys of a process.
 
     Args:
@@ -111,15 +111,15 @@ def key_variables(folder: Path | None, identity: str | None = None) -> dict[str,
     """
     keys = signing_key = ""
     if folder is not None:
-        keys = str(keyring_file(folder))
+        keys = str(find_keyring_file(folder))
         if identity is not None:
-            signing_key = str(private_key_file(folder, identity))
+            signing_key = str(find_private_key_file(folder, identity))
     return {"HANDOFF_KEYS": keys, "HANDOFF_SIGNING_KEY": signing_key}
 
 
 def with_keys(settings: Settings, folder: Path | None, identity: str | None = None) -> Settings:
-    """Return the settings of a process with these keys. See `key_variables`."""
-    variables = key_variables(folder, identity)
+    """Return the settings of a process with these keys. See `build_key_variables`."""
+    variables = build_key_variables(folder, identity)
     paths = {name: Path(path) if path else None for name, path in variables.items()}
     return settings.model_copy(
         update={"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
@@ -165,7 +165,7 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
             f"the private key {file} cannot be read ({error.strerror}): name the key of this"
             " process in HANDOFF_SIGNING_KEY"
         ) from error
-    private_keys = private_keys_in(text)
+    private_keys = parse_private_keys(text)
     if not private_keys:
         raise UserError(no_key)
     return tuple(private_keys)
@@ -177,7 +177,7 @@ def _holds_pem(file: Path) -> bool:
         return _PEM_BEGIN in open_file.read(MAX_FILE_BYTES)
 
 
-def private_keys_in(text: bytes) -> list[PrivateKey]:
+def parse_private_keys(text: bytes) -> list[PrivateKey]:
     """Return the private keys of Ed25519 in the text of a file, in order."""
     private_keys: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
@@ -206,12 +206,12 @@ def make_keys(
     got a key.
 
     Args:
-        specialists, pools: see `new_identities`.
+        specialists, pools: see `create_identities`.
 
     Raises:
         UserError: the folder or a file cannot be written.
     """
-    return make_keys_of(folder, new_identities(specialists, pools))
+    return make_keys_of(folder, create_identities(specialists, pools))
 
 
 def make_keys_of(
@@ -254,10 +254,10 @@ def make_chosen_keys(
             wanted_identities = choose(identities)
             new_names = sorted(wanted_identities.keys() - identities.keys())
             for name in new_names:
-                private = new_private_key()
-                file = private_key_file(folder, name)
-                replace_file(file, pem_of(private), PRIVATE, waits=not is_for_one_run)
-                keys = (public_key_of(private),)
+                private = create_private_key()
+                file = find_private_key_file(folder, name)
+                replace_file(file, encode_pem(private), PRIVATE, waits=not is_for_one_run)
+                keys = (derive_public_key(private),)
                 identities[name] = wanted_identities[name].model_copy(update={"keys": keys})
             write_keyring(folder, identities, waits=not is_for_one_run)
             return new_names
@@ -292,30 +292,30 @@ def load_cryptography() -> None:
     Raises:
         ImportError: the package is not installed.
     """
-    private = new_private_key()
-    _parse_private_key(pem_of(private))
-    public_key_of(private)
+    private = create_private_key()
+    _parse_private_key(encode_pem(private))
+    derive_public_key(private)
     private.ed25519.public_key().verify(private.ed25519.sign(b""), b"")
 
 
-def new_private_key() -> PrivateKey:
+def create_private_key() -> PrivateKey:
     """Return a new random key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return PrivateKey(Ed25519PrivateKey.generate())
 
 
-def public_key_of(private: PrivateKey) -> PublicKey:
+def derive_public_key(private: PrivateKey) -> PublicKey:
     """Return the entry of a private key in the keyring. Its time of creation is now."""
     return PublicKey(
         id=private.id,
-        public=public_text(private.public),
-        exchange=public_text(private.exchange_public),
+        public=encode_public_key(private.public),
+        exchange=encode_public_key(private.exchange_public),
         created_at=datetime.now(UTC).replace(microsecond=0),
     )
 
 
-def pem_of(private: PrivateKey) -> bytes:
+def encode_pem(private: PrivateKey) -> bytes:
     """Return the text of a private key in its file."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -350,15 +350,15 @@ def rotate_key(folder: Path, name: str) -> PublicKey:
         if name not in identities:
             known = ", ".join(sorted(identities))
             raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
-        private = new_private_key()
-        file = private_key_file(folder, name)
+        private = create_private_key()
+        file = find_private_key_file(folder, name)
         newest_before: list[PrivateKey] = []
         with suppress(FileNotFoundError):
-            newest_before = private_keys_in(file.read_bytes())[:1]
-        key = public_key_of(private)
+            newest_before = parse_private_keys(file.read_bytes())[:1]
+        key = derive_public_key(private)
         known_keys = (key, *identities[name].keys)[:MAX_KEYS]
         identities[name] = identities[name].model_copy(update={"keys": known_keys})
         write_keyring(folder, identities)
-        texts = map(pem_of, (private, *newest_before))
+        texts = map(encode_pem, (private, *newest_before))
         replace_file(file, b"".join(texts), PRIVATE)
     return key

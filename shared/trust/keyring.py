@@ -119,39 +119,39 @@ class Keyring(Message):
     version: Literal[1] = 1
     identities: dict[IdentityName, Identity] = Field(default_factory=dict)
 
-    def holder(self, key_id: str) -> KeyHolder | None:
+    def find_holder(self, key_id: str) -> KeyHolder | None:
         """Return the identity that has this key; None for an unknown key."""
         return self._holders.get(key_id)
 
     @cached_property
     def deciders(self) -> tuple[PublicKey, ...]:
         """Return the keys of the identities that decide about jobs."""
-        return self._keys_of(lambda identity: Right.DECIDE in identity.may)
+        return self._collect_keys(lambda identity: Right.DECIDE in identity.may)
 
     @cached_property
     def journal_readers(self) -> tuple[PublicKey, ...]:
         """Return the keys of the identities that read journals: all but workers."""
-        return self._keys_of(lambda identity: identity.reads_journals)
+        return self._collect_keys(lambda identity: identity.reads_journals)
 
-    def doers(self, assigned_to: str) -> tuple[PublicKey, ...]:
+    def find_doers(self, assigned_to: str) -> tuple[PublicKey, ...]:
         """Return the keys of the identities that do the handoffs of a specialist or role."""
         if assigned_to in ROLES:
             return self.deciders
-        return self._keys_of(
+        return self._collect_keys(
             lambda identity: Right.RESULT in identity.may and identity.serves(assigned_to)
         )
 
-    def names_of(self, has_part: Callable[[Identity], bool]) -> list[str]:
+    def list_names(self, has_part: Callable[[Identity], bool]) -> list[str]:
         """Return the names of some identities. The workers of few specialists come first."""
 
-        def breadth(name: str) -> tuple[bool, int]:
+        def measure_breadth(name: str) -> tuple[bool, int]:
             specialists = self.identities[name].specialists
             return EVERY_SPECIALIST in specialists, len(specialists)
 
         names = [name for name, identity in self.identities.items() if has_part(identity)]
-        return sorted(names, key=breadth)
+        return sorted(names, key=measure_breadth)
 
-    def _keys_of(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
+    def _collect_keys(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
         public_keys: list[PublicKey] = []
         for identity in self.identities.values():
             if has_part(identity):
@@ -167,22 +167,22 @@ class Keyring(Message):
         return holders
 
 
-def key_id_of(public: bytes) -> str:
+def compute_key_id(public: bytes) -> str:
     """Return the id of a public key."""
     return sha256(public).hexdigest()[:KEY_ID_CHARS]
 
 
-def public_text(public: bytes) -> str:
+def encode_public_key(public: bytes) -> str:
     """Return the bytes of a public key in Base64."""
     return b64encode(public).decode()
 
 
-def worker_identity(specialist: str) -> str:
+def name_worker_identity(specialist: str) -> str:
     """Return the identity of the workers of one specialist."""
     return f"{WORKER}-{specialist}"
 
 
-def new_identities(
+def create_identities(
     specialists: Sequence[str], pools: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Identity]:
     """Return the identities of an installation, without keys.
@@ -200,12 +200,12 @@ def new_identities(
     workers: dict[str, Sequence[str]] = {name: (name,) for name in specialists}
     workers.update(pools or {})
     for name, served in workers.items():
-        identities[worker_identity(name)] = workers_of(served)
+        identities[name_worker_identity(name)] = find_workers_identity(served)
     if not workers:
-        identities[WORKER] = workers_of(())
+        identities[WORKER] = find_workers_identity(())
     return identities
 
 
-def workers_of(specialists: Sequence[str]) -> Identity:
+def find_workers_identity(specialists: Sequence[str]) -> Identity:
     """Return the identity of workers that serve these specialists, without keys. None: all."""
     return Identity(may=WORKER_RIGHTS, specialists=tuple(specialists) or (EVERY_SPECIALIST,))

@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.trust.keyring import PublicKey, key_id_of
+from handoff_queue.shared.trust.keyring import PublicKey, compute_key_id
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -40,7 +40,7 @@ class PrivateKey:
 
     @cached_property
     def id(self) -> str:
-        return key_id_of(self.public)
+        return compute_key_id(self.public)
 
     @cached_property
     def exchange_public(self) -> bytes:
@@ -55,7 +55,7 @@ class PrivateKey:
         secret = blake2b(key=seed, digest_size=32, person=_EXCHANGE).digest()
         return X25519PrivateKey.from_private_bytes(secret)
 
-    def secret_with(self, other: PublicKey, writer: str, reader: str) -> bytes | None:
+    def derive_secret(self, other: PublicKey, writer: str, reader: str) -> bytes | None:
         """Return the secret of the codes from one key to another.
 
         Args:
@@ -82,11 +82,11 @@ class ReaderSecrets:
     is_complete: bool
     """True if the key shares a secret with each reader."""
 
-    def codes_of(self, signed: bytes) -> list[str]:
+    def compute_codes(self, signed: bytes) -> list[str]:
         """Return a code for each reader."""
-        return [f"{ends}.{code_of(secret, signed)}" for ends, secret in self.secrets]
+        return [f"{ends}.{compute_code(secret, signed)}" for ends, secret in self.secrets]
 
 
-def code_of(secret: bytes, signed: bytes) -> str:
+def compute_code(secret: bytes, signed: bytes) -> str:
     """Return the code of bytes in hexadecimal digits."""
     return blake2b(signed, key=secret, digest_size=CODE_BYTES).hexdigest()

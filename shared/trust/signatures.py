@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
-    keyring_file,
-    private_key_file,
+    find_keyring_file,
+    find_private_key_file,
     read_keyring,
     read_private_keys,
 )
@@ -45,7 +45,7 @@ from handoff_queue.shared.trust.message_authentication_codes import (
     FOR,
     PrivateKey,
     ReaderSecrets,
-    code_of,
+    compute_code,
 )
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
@@ -168,7 +168,7 @@ class Trust:
                     "HANDOFF_SIGNING_KEY needs HANDOFF_KEYS: set it to the file of public keys"
                 )
             return
-        self._keyring_file = _Watched(keyring_file(keys))
+        self._keyring_file = _Watched(find_keyring_file(keys))
         self._keyring_file.has_changed(at_once=True)
         self._keyring = read_keyring(self._keyring_file.file)
         if signing_key is not None:
@@ -192,7 +192,7 @@ class Trust:
             self._use_private(private)
             if self._private is not private[0]:
                 # the key may have been rotated since the public keys were read
-                self._look(at_once=True)
+                self._reload_changed_keys(at_once=True)
                 self._use_private(private)
         if self._signer is None:
             raise UserError(
@@ -217,9 +217,9 @@ class Trust:
         """
         if not self.is_on:
             return ""
-        self._look()
+        self._reload_changed_keys()
         self._check_rights(rights)
-        return self._signature(bytes_to_sign(purpose, texts))
+        return self._sign_bytes(build_bytes_to_sign(purpose, texts))
 
     def sign_handoff(self, assigned_to: str, text: str) -> str:
         """Return the proof of a handoff: a code for each identity that does the handoffs of this
@@ -230,11 +230,13 @@ class Trust:
         """
         if not self.is_on:
             return ""
-        self._look()
+        self._reload_changed_keys()
         self._check_rights((Right.HANDOFF,))
         secrets = self._secrets_for.get(assigned_to)
-        secrets = secrets or self._share(assigned_to, self._keyring.doers(assigned_to))
-        return self._codes_or_signature(bytes_to_sign(Right.HANDOFF, (text,)), secrets)
+        secrets = secrets or self._derive_secrets(
+            assigned_to, self._keyring.find_doers(assigned_to)
+        )
+        return self._code_or_sign(build_bytes_to_sign(Right.HANDOFF, (text,)), secrets)
 
     def sign_events(self, kind: str, *texts: str) -> str:
         """Return the signature of events, with a code for supervisors.
@@ -242,11 +244,11 @@ class Trust:
         Raises:
             UserError: this process has no key.
         """
-        self._look()
+        self._reload_changed_keys()
         secrets = self._secrets_for.get(_DECIDERS)
-        secrets = secrets or self._share(_DECIDERS, self._keyring.deciders)
-        signed = bytes_to_sign(kind, texts)
-        return ",".join((self._signature(signed), *secrets.codes_of(signed)))
+        secrets = secrets or self._derive_secrets(_DECIDERS, self._keyring.deciders)
+        signed = build_bytes_to_sign(kind, texts)
+        return ",".join((self._sign_bytes(signed), *secrets.compute_codes(signed)))
 
     def code_events(self, kind: str, *texts: str) -> str:
         """Return a code of events for each reader of journals. If one of these can have no code,
@@ -255,19 +257,19 @@ class Trust:
         Raises:
             UserError: this process has no key.
         """
-        self._look()
+        self._reload_changed_keys()
         secrets = self._secrets_for.get(_READERS)
-        secrets = secrets or self._share(_READERS, self._keyring.journal_readers)
-        return self._codes_or_signature(bytes_to_sign(kind, texts), secrets)
+        secrets = secrets or self._derive_secrets(_READERS, self._keyring.journal_readers)
+        return self._code_or_sign(build_bytes_to_sign(kind, texts), secrets)
 
-    def _share(self, name: str, readers: Sequence[PublicKey]) -> ReaderSecrets:
+    def _derive_secrets(self, name: str, readers: Sequence[PublicKey]) -> ReaderSecrets:
         """Return the secrets that this process shares with some readers, and remember them."""
         _ = self.signer  # reads the private key
         private = self._private
         assert private is not None
         secrets: list[tuple[str, bytes]] = []
         for reader in readers[:MAX_CODES]:
-            secret = private.secret_with(reader, private.id, reader.id)
+            secret = private.derive_secret(reader, private.id, reader.id)
             if secret is not None:
                 secrets.append((f"{private.id}{FOR}{reader.id}", secret))
         is_complete = bool(secrets) and len(secrets) == len(readers)
@@ -278,17 +280,19 @@ class Trust:
         signer = self.signer  # reads the private key
         for right in rights:
             if not signer.may(right):
-                raise self.wrong_key(f"sign {right}", lambda identity: identity.has(rights))
+                raise self.build_wrong_key_error(
+                    f"sign {right}", lambda identity: identity.has(rights)
+                )
 
-    def _signature(self, signed: bytes) -> str:
+    def _sign_bytes(self, signed: bytes) -> str:
         assert self._private is not None
         signature = self._private.ed25519.sign(signed)
         return f"{self.signer.key_id}.{_encode_signature(signature)}"
 
-    def _codes_or_signature(self, signed: bytes, secrets: ReaderSecrets) -> str:
+    def _code_or_sign(self, signed: bytes, secrets: ReaderSecrets) -> str:
         if secrets.is_complete:
-            return ",".join(secrets.codes_of(signed))
-        return self._signature(signed)
+            return ",".join(secrets.compute_codes(signed))
+        return self._sign_bytes(signed)
 
     def check(
         self, right: Right, signature: object, *texts: str, again: bool = False, codes: bool = False
@@ -303,18 +307,18 @@ class Trust:
             UntrustedMessage: the signature is missing or wrong, or its identity may not sign
                 such messages.
         """
-        signer = self.signer_of(signature, str(right), *texts, again=again, codes=codes)
+        signer = self.find_signer(signature, str(right), *texts, again=again, codes=codes)
         signer.check(right)
         return signer
 
-    def signer_of(
+    def find_signer(
         self, signature: object, purpose: str, *texts: str, again: bool = False, codes: bool = False
     ) -> Signer:
         """Return the identity that signed these texts for this purpose. See `check`."""
         if not isinstance(signature, str) or not signature:
             raise UntrustedMessage("it has no signature")
-        signed = bytes_to_sign(purpose, texts)
-        self._look()
+        signed = build_bytes_to_sign(purpose, texts)
+        self._reload_changed_keys()
         known = self._remembered.get((signature, signed)) if again else None
         if known is not None:
             return known
@@ -322,18 +326,18 @@ class Trust:
         key_id, _, encoded = parts[0][:MAX_SIGNATURE_CHARS].partition(".")
         has_only_codes = FOR in key_id
         if codes:
-            writer = self._writer_of_codes(parts, signed)
+            writer = self._find_writer_of_codes(parts, signed)
             if writer is None and has_only_codes:
-                self._look(at_once=True)  # the key of this process may be new
-                writer = self._writer_of_codes(parts, signed)
+                self._reload_changed_keys(at_once=True)  # the key of this process may be new
+                writer = self._find_writer_of_codes(parts, signed)
             if writer is not None:
                 return writer
         if has_only_codes:
             raise UntrustedMessage("its code is not for this process")
-        holder = self._holder(key_id)
+        holder = self._find_holder(key_id)
         signer = Signer(holder.name, holder.identity, key_id)
         if not _is_valid(holder.key, encoded, signed):
-            raise _wrong(signer)
+            raise _build_error(signer)
         if again:
             self._remember(signature, signed, signer)
         return signer
@@ -344,7 +348,7 @@ class Trust:
             self._remembered.clear()
         self._remembered[signature, signed] = signer
 
-    def _writer_of_codes(self, parts: Sequence[str], signed: bytes) -> Signer | None:
+    def _find_writer_of_codes(self, parts: Sequence[str], signed: bytes) -> Signer | None:
         """Return the identity that made the code for this process. None: there is no such code.
 
         Raises:
@@ -352,14 +356,14 @@ class Trust:
         """
         for part in parts:
             ends, _, code = part.partition(".")
-            writer = self._code_writers.get(ends) or self._writer_of(ends)
+            writer = self._code_writers.get(ends) or self._find_writer(ends)
             if writer is not None:
-                if not compare_digest(code_of(writer.secret, signed).encode(), code.encode()):
-                    raise _wrong(writer.signer)
+                if not compare_digest(compute_code(writer.secret, signed).encode(), code.encode()):
+                    raise _build_error(writer.signer)
                 return writer.signer
         return None
 
-    def _writer_of(self, ends: str) -> _CodeWriter | None:
+    def _find_writer(self, ends: str) -> _CodeWriter | None:
         """Return the writer of codes for a key of this process, and remember it. None: the codes
         are for another process.
 
@@ -372,24 +376,24 @@ class Trust:
         _ = self.signer  # reads the private key
         if reader not in self._private_keys:
             return None
-        holder = self._holder(key_id)
-        secret = self._private_keys[reader].secret_with(holder.key, key_id, reader)
+        holder = self._find_holder(key_id)
+        secret = self._private_keys[reader].derive_secret(holder.key, key_id, reader)
         if secret is None:
             return None
         writer = _CodeWriter(Signer(holder.name, holder.identity, key_id), secret)
         self._code_writers[ends] = writer
         return writer
 
-    def _holder(self, key_id: str) -> KeyHolder:
+    def _find_holder(self, key_id: str) -> KeyHolder:
         """Return the identity that has a public key.
 
         Raises:
             UntrustedMessage: no identity has this key.
         """
-        holder = self._keyring.holder(key_id)
+        holder = self._keyring.find_holder(key_id)
         if holder is None:
-            self._look(at_once=True)
-            holder = self._keyring.holder(key_id)
+            self._reload_changed_keys(at_once=True)
+            holder = self._keyring.find_holder(key_id)
         if holder is None:
             raise UntrustedMessage("its signature is of an unknown key")
         return holder
@@ -401,9 +405,11 @@ class Trust:
             UserError: it has no key, or the key of a worker.
         """
         if not self.signer.identity.reads_journals:
-            raise self.wrong_key("read journals", lambda identity: identity.reads_journals)
+            raise self.build_wrong_key_error(
+                "read journals", lambda identity: identity.reads_journals
+            )
 
-    def wrong_key(
+    def build_wrong_key_error(
         self, action: str, may_do_it: Callable[[Identity], bool], otherwise: str = ""
     ) -> UserError:
         """Return the error that the key of this process may not do an action. It names the files
@@ -415,8 +421,8 @@ class Trust:
             otherwise: advice if no identity may.
         """
         files: list[str] = []
-        for name in self._keyring.names_of(may_do_it)[:_MAX_FILES]:
-            file = self._file_of(name)
+        for name in self._keyring.list_names(may_do_it)[:_MAX_FILES]:
+            file = self._find_key_file(name)
             files.append(str(file) if file.exists() else file.name)
         advice = otherwise or "make the missing key with `handoff keys init DIR`"
         if files:
@@ -426,10 +432,10 @@ class Trust:
             f" {action}: {advice}"
         )
 
-    def _file_of(self, name: str) -> Path:
+    def _find_key_file(self, name: str) -> Path:
         """Return the file of an identity's private key next to the public keys."""
         assert self._keyring_file is not None
-        return private_key_file(self._keyring_file.file.parent, name)
+        return find_private_key_file(self._keyring_file.file.parent, name)
 
     def find_key_of(self, rights: Sequence[Right], specialists: Sequence[str] = ()) -> Path | None:
         """Return a private key with these rights, next to the public keys.
@@ -445,10 +451,10 @@ class Trust:
         """
         if not self.is_on or self.signer.identity.has(rights):
             return None
-        for name in self._keyring.names_of(lambda identity: _fits(identity, rights, specialists)):
-            file = self._file_of(name)
+        for name in self._keyring.list_names(lambda identity: _fits(identity, rights, specialists)):
+            file = self._find_key_file(name)
             with suppress(UserError):
-                holder = self._keyring.holder(read_private_keys(file)[0].id)
+                holder = self._keyring.find_holder(read_private_keys(file)[0].id)
                 if holder is not None and holder.name == name:
                     return file
         return None
@@ -469,7 +475,7 @@ class Trust:
             action = f"work for {', '.join(foreign)}"
         else:
             return
-        raise self.wrong_key(
+        raise self.build_wrong_key_error(
             action,
             lambda other: _fits(other, WORKER_RIGHTS, specialists),
             "start this worker with its own specialists only, or make a key with"
@@ -484,7 +490,7 @@ class Trust:
         """
         self.sign_for(SUPERVISOR_RIGHTS, "start")
 
-    def _look(self, *, at_once: bool = False) -> None:
+    def _reload_changed_keys(self, *, at_once: bool = False) -> None:
         """Read the keys again if a file has changed. A file that cannot be read changes nothing."""
         if self._keyring_file is None:
             return
@@ -496,9 +502,9 @@ class Trust:
             if not is_new and not is_new_key:
                 return
             # commands that list jobs load no logging
-            from handoff_queue.shared.observability.logs import log_of
+            from handoff_queue.shared.observability.logs import get_log
 
-            log = log_of(__name__)
+            log = get_log(__name__)
             try:
                 self._keyring = read_keyring(self._keyring_file.file)
                 self._remembered.clear()
@@ -516,7 +522,7 @@ class Trust:
     def _use_private(self, keys: Sequence[PrivateKey]) -> None:
         """Sign with the first of these keys that an identity has. The others only check codes."""
         for private in keys:
-            holder = self._keyring.holder(private.id)
+            holder = self._keyring.find_holder(private.id)
             if holder is None:
                 continue
             self._private_keys = {key.id: key for key in keys}
@@ -545,7 +551,7 @@ def open_trust(settings: Settings) -> Trust:
     return Trust(keys, signing_key)
 
 
-def bytes_to_sign(purpose: str, texts: Sequence[str]) -> bytes:
+def build_bytes_to_sign(purpose: str, texts: Sequence[str]) -> bytes:
     """Return the bytes that are signed. The lengths separate the texts."""
     parts = [PURPOSE, purpose, *texts]
     lengths = ",".join(str(len(part)) for part in parts)
@@ -561,7 +567,7 @@ def _encode_signature(signature: bytes) -> str:
     return urlsafe_b64encode(signature).decode()
 
 
-def _wrong(signer: Signer) -> UntrustedMessage:
+def _build_error(signer: Signer) -> UntrustedMessage:
     return UntrustedMessage(f"its signature is not {signer.name}'s signature of this text")
 
 
@@ -617,6 +623,6 @@ def check_run(
     """
     if not trust.is_on:
         return
-    signer = trust.signer_of(proof, _OF_A_RUN, job_id, handoff_id, run_name, result)
+    signer = trust.find_signer(proof, _OF_A_RUN, job_id, handoff_id, run_name, result)
     signer.check(Right.RESULT)
     signer.check_serves(specialist)

@@ -75,7 +75,7 @@ class ProviderBatches(Protocol):
         """
         ...
 
-    def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
+    def fetch_outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
         """Return the result of a request of an ended batch. None: the batch has no such request.
 
         Args:

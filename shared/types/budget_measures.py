@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import BudgetLimits
-from handoff_queue.shared.types.usage import Usage, dollars
+from handoff_queue.shared.types.usage import Usage, format_dollars
 
 UNKNOWN = -1
 """Amount of money in the arguments of the scripts if the price of the model is unknown."""
@@ -132,16 +132,16 @@ class Measure:
         """Field of an account with the reserved sum."""
         return f"reserved_{self.name}"
 
-    def of(self, limits: BudgetLimits) -> int | None:
+    def get_limit(self, limits: BudgetLimits) -> int | None:
         """Return the limit; None: there is no limit."""
         limit: int | None = getattr(limits, self.limit)
         return limit
 
-    def worst(self, call: WorstCase) -> int:
+    def get_worst(self, call: WorstCase) -> int:
         """Return the upper bound of a call. An unknown amount counts as 0."""
         return sum(amount.worst(call) or 0 for amount in self.amounts)
 
-    def used_amount(self, spent: Spent) -> int:
+    def get_used_amount(self, spent: Spent) -> int:
         """Return the used amount. An unknown amount counts as 0."""
         return sum(amount.used(spent) or 0 for amount in self.amounts)
 
@@ -169,7 +169,7 @@ MEASURES = (
         amounts=(MONEY,),
         option="--max-usd",
         stop_reason=StopReason.MAX_USD,
-        text=dollars,
+        text=format_dollars,
     ),
 )
 """All measures, in the order in which a call is checked."""
@@ -216,7 +216,7 @@ class SpentAmounts(Protocol):
         )
 
 
-def fields_of_spent_amounts(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
+def build_spent_fields(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
     """Return the fields of `SpentAmounts`. A negative number counts as 0: a worker may write the
     counters.
 
@@ -224,15 +224,15 @@ def fields_of_spent_amounts(number: Callable[[bytes], int], *, is_priced: bool) 
         number: returns the number in a field of Redis.
     """
 
-    def amount(name: bytes) -> int:
+    def read_amount(name: bytes) -> int:
         return max(0, number(name))
 
     return {
-        "turns": amount(b"turns"),
-        "input_tokens": amount(b"input_tokens"),
-        "output_tokens": amount(b"output_tokens"),
-        "cost_microusd": amount(b"usd") if is_priced else None,
-        "cut_calls": amount(b"cut_calls"),
-        "cut_tokens": amount(b"cut_tokens"),
-        "cut_microusd": amount(b"cut_usd"),
+        "turns": read_amount(b"turns"),
+        "input_tokens": read_amount(b"input_tokens"),
+        "output_tokens": read_amount(b"output_tokens"),
+        "cost_microusd": read_amount(b"usd") if is_priced else None,
+        "cut_calls": read_amount(b"cut_calls"),
+        "cut_tokens": read_amount(b"cut_tokens"),
+        "cut_microusd": read_amount(b"cut_usd"),
     }

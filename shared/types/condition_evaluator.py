@@ -16,9 +16,9 @@ from handoff_queue.shared.types.condition_syntax import (
     ITEM,
     LITERALS,
     Condition,
-    index_of,
+    describe_node,
+    get_index,
     is_name,
-    node_text,
     step_name_in,
 )
 
@@ -99,12 +99,12 @@ class _Evaluation:
         Raises:
             Undecided: the value is something else.
         """
-        value = self.value(node)
+        value = self.evaluate(node)
         if not isinstance(value, bool):
-            raise Undecided(f"{node_text(node)} is {show_value(value)}, not true or false")
+            raise Undecided(f"{describe_node(node)} is {show_value(value)}, not true or false")
         return value
 
-    def value(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
+    def evaluate(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
         """Return the value of a node."""
         match node:
             case ast.BoolOp(op=ast.And()):
@@ -114,13 +114,13 @@ class _Evaluation:
             case ast.UnaryOp(op=ast.Not()):
                 return not self.evaluate_truth(node.operand)
             case ast.UnaryOp():
-                return self._negative(node)
+                return self._evaluate_negative(node)
             case ast.Compare():
                 return self._evaluate_comparison(node)
             case ast.Call():
-                return self._length(node.args[0])
+                return self._evaluate_length(node.args[0])
             case ast.List() | ast.Tuple():
-                return list(map(self.value, node.elts))
+                return list(map(self.evaluate, node.elts))
             case ast.Constant():
                 return node.value
             case ast.Name() if node.id in LITERALS:
@@ -128,50 +128,54 @@ class _Evaluation:
             case _:
                 return self._look_up(node)
 
-    def _negative(self, node: ast.UnaryOp) -> float:
-        value = self.value(node.operand)
+    def _evaluate_negative(self, node: ast.UnaryOp) -> float:
+        value = self.evaluate(node.operand)
         if not _is_number(value):
-            raise Undecided(f"{node_text(node)} is not a number")
+            raise Undecided(f"{describe_node(node)} is not a number")
         return -float(value)
 
-    def _length(self, node: ast.expr) -> int:
-        value = self.value(node)
+    def _evaluate_length(self, node: ast.expr) -> int:
+        value = self.evaluate(node)
         if not isinstance(value, str | list | dict):
-            raise Undecided(f"{node_text(node)} is {show_value(value)}, which has no length")
+            raise Undecided(f"{describe_node(node)} is {show_value(value)}, which has no length")
         return len(value)
 
     def _look_up(self, node: ast.expr) -> JsonValue:
         """Return the value of `a.output.b`, `a.output["b"]`, `item` or `item.b`."""
-        value = self._inside(node)
+        value = self._evaluate_access(node)
         if not isinstance(value, list | dict):
-            self.deciding_values[node_text(node)] = value
+            self.deciding_values[describe_node(node)] = value
         return value
 
-    def _inside(self, node: ast.expr) -> JsonValue:
+    def _evaluate_access(self, node: ast.expr) -> JsonValue:
         if is_name(node, ITEM):
             return self.item
         if isinstance(node, ast.Attribute):
             step = step_name_in(node.value)
             if step is not None:
                 return self.steps[step][node.attr]
-            return _part(self._inside(node.value), node.attr, node_text(node.value))
+            return _get_part(
+                self._evaluate_access(node.value), node.attr, describe_node(node.value)
+            )
         if isinstance(node, ast.Subscript):
-            return _part(self._inside(node.value), index_of(node), node_text(node.value))
-        value: JsonValue = self.value(node)
+            return _get_part(
+                self._evaluate_access(node.value), get_index(node), describe_node(node.value)
+            )
+        value: JsonValue = self.evaluate(node)
         return value
 
     def _evaluate_comparison(self, node: ast.Compare) -> bool:
         """Return whether a comparison is true, also a chain such as `1 < x < 5`."""
-        left = self._operand(node.left)
+        left = self._evaluate_operand(node.left)
         for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self._operand(right_node)
+            right = self._evaluate_operand(right_node)
             if not _holds(op, left, right):
                 return False
             left = right
         return True
 
-    def _operand(self, node: ast.expr) -> _Operand:
-        return _Operand(self.value(node), node_text(node))
+    def _evaluate_operand(self, node: ast.expr) -> _Operand:
+        return _Operand(self.evaluate(node), describe_node(node))
 
 
 class _Operand(NamedTuple):
@@ -185,7 +189,7 @@ class _Operand(NamedTuple):
         return f"{self.text} is {show_value(self.value)}"
 
 
-def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
+def _get_part(value: JsonValue, key: str | int, path: str) -> JsonValue:
     """Return a field of an object, or an item of a list.
 
     Raises:
@@ -260,7 +264,7 @@ def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
     """
     if not (_is_number(left) or _is_number(right)):
         return None
-    left_number, right_number = _number(left), _number(right)
+    left_number, right_number = _read_number(left), _read_number(right)
     if left_number is None or right_number is None:
         return None
     return left_number, right_number
@@ -270,7 +274,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> float | None:
+def _read_number(value: Any) -> float | None:
     if _is_number(value):
         return value  # type: ignore[no-any-return] # an int stays as exact as it is
     if isinstance(value, str) and len(value) <= _VALUE_CHARS and _NUMBER.fullmatch(value):

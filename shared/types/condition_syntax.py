@@ -93,7 +93,7 @@ class Condition:
 
 
 @lru_cache(maxsize=1_000)
-def condition_of(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """Parse and check a condition.
 
     Raises:
@@ -103,7 +103,7 @@ def condition_of(text: str) -> Condition:
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
         raise InvalidCondition(f"it has more than {MAX_NODES} parts; make it shorter")
-    places = _places_of(nodes)
+    places = _find_places(nodes)
     steps: set[str] = set()
     columns: set[str] = set()
     items: list[ast.AST] = []
@@ -114,7 +114,7 @@ def condition_of(text: str) -> Condition:
         _check_names(node, places)
         if step := step_name_in(node):
             steps.add(step)
-        if column := _column(node):
+        if column := _find_column(node):
             columns.add(column)
         if is_name(node, ITEM):
             items.append(node)
@@ -148,13 +148,13 @@ def _check_names(node: ast.AST, places: _NodePlaces) -> None:
         InvalidCondition: it has none.
     """
     if step_name_in(node) is not None and id(node) not in places.steps_with_field:
-        name = node_text(node)
+        name = describe_node(node)
         raise InvalidCondition(f"{name} is a step; write {name}.output or .status")
     if is_name(node, STEPS) and id(node) not in places.containers:
         raise InvalidCondition('steps is not a value; write steps["the-step"].output')
 
 
-def _places_of(nodes: Sequence[ast.AST]) -> _NodePlaces:
+def _find_places(nodes: Sequence[ast.AST]) -> _NodePlaces:
     """Return the places of nodes in other nodes.
 
     Raises:
@@ -203,14 +203,14 @@ def _check(node: ast.AST) -> None:
     match node:
         case ast.BinOp():
             raise InvalidCondition(
-                f"it calculates ({node_text(node)}); {HELP}. A step with a hyphen is written"
+                f"it calculates ({describe_node(node)}); {HELP}. A step with a hyphen is written"
                 ' steps["look-up"].output'
             )
         case ast.Call():
             is_len = isinstance(node.func, ast.Name) and node.func.id == "len"
             if not is_len or len(node.args) != 1 or node.keywords:
                 raise InvalidCondition(
-                    f"it calls {node_text(node.func)}; only len(x) can be called"
+                    f"it calls {describe_node(node.func)}; only len(x) can be called"
                 )
         case ast.Attribute() if node.attr.startswith("_"):
             raise InvalidCondition(f"it names {node.attr}; no field begins with _")
@@ -218,19 +218,19 @@ def _check(node: ast.AST) -> None:
             raise InvalidCondition("it compares with `is`; write == or !=")
         case ast.Constant() if not isinstance(node.value, str | bool | int | float | None):
             raise InvalidCondition(
-                f"{node_text(node)} is not a text, a number, true, false or null"
+                f"{describe_node(node)} is not a text, a number, true, false or null"
             )
-        case ast.Subscript() if not isinstance(index_of(node), str | int):
+        case ast.Subscript() if not isinstance(get_index(node), str | int):
             raise InvalidCondition(
-                f'{node_text(node)} needs a name or a number in [], as in x["y"]'
+                f'{describe_node(node)} needs a name or a number in [], as in x["y"]'
             )
         case ast.UnaryOp(op=ast.USub()) if not isinstance(node.operand, ast.Constant):
-            raise InvalidCondition(f"it calculates ({node_text(node)}); {HELP}")
+            raise InvalidCondition(f"it calculates ({describe_node(node)}); {HELP}")
     if not isinstance(node, _NODES):
-        raise InvalidCondition(f"it has {node_text(node)}, which no condition may have; {HELP}")
+        raise InvalidCondition(f"it has {describe_node(node)}, which no condition may have; {HELP}")
 
 
-def node_text(node: ast.AST) -> str:
+def describe_node(node: ast.AST) -> str:
     """Return the text of a node, cut to 80 characters, for an error."""
     try:
         return f"{ast.unparse(node):.80}"
@@ -247,7 +247,7 @@ def _is_field(node: ast.Attribute) -> bool:
     if step_name_in(node.value) is None:
         return False
     if node.attr not in FIELDS:
-        name = node_text(node.value)
+        name = describe_node(node.value)
         raise InvalidCondition(
             f"{name}.{node.attr}: a step has {', '.join(FIELDS)}; write {name}.output.{node.attr}"
         )
@@ -260,20 +260,20 @@ def step_name_in(node: ast.AST) -> str | None:
         if node.id in RESERVED or node.id in ("True", "False", "None"):
             return None
         return node.id
-    return _name_in_brackets(node, STEPS)
+    return _find_name_in_brackets(node, STEPS)
 
 
-def _column(node: ast.AST) -> str | None:
+def _find_column(node: ast.AST) -> str | None:
     """Return the field in a node `item.field` or `item["field"]`; None for other nodes."""
     if isinstance(node, ast.Attribute) and is_name(node.value, ITEM):
         return node.attr
-    return _name_in_brackets(node, ITEM)
+    return _find_name_in_brackets(node, ITEM)
 
 
-def _name_in_brackets(node: ast.AST, container: str) -> str | None:
+def _find_name_in_brackets(node: ast.AST, container: str) -> str | None:
     """Return the name in a node `container["name"]`; None for other nodes."""
     if isinstance(node, ast.Subscript) and is_name(node.value, container):
-        index = index_of(node)
+        index = get_index(node)
         if isinstance(index, str):
             return index
     return None
@@ -283,7 +283,7 @@ def is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def index_of(node: ast.Subscript) -> Any:
+def get_index(node: ast.Subscript) -> Any:
     """Return the constant in brackets; None if it is not a constant."""
     index = node.slice
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
@@ -298,10 +298,10 @@ def index_of(node: ast.Subscript) -> Any:
     return None
 
 
-def problem_with(when: When) -> str | None:
+def find_problem(when: When) -> str | None:
     """Return the problem with the condition of a step, or None."""
     try:
-        condition = condition_of(when.text)
+        condition = parse_condition(when.text)
     except InvalidCondition as error:
         return str(error)
     for name in condition.steps:

@@ -26,7 +26,7 @@ class ContextEdit(StrEnum):
 NO_EDITS: frozenset[ContextEdit] = frozenset()
 
 
-def beta_header(headers: Mapping[str, object], betas: Sequence[str]) -> dict[str, str]:
+def build_beta_header(headers: Mapping[str, object], betas: Sequence[str]) -> dict[str, str]:
     """Return the header that turns betas on, with the betas of the client's own headers."""
     own_betas: list[str] = []
     for name, value in headers.items():
@@ -35,7 +35,7 @@ def beta_header(headers: Mapping[str, object], betas: Sequence[str]) -> dict[str
     return {BETA_HEADER: ",".join(dict.fromkeys([*own_betas, *betas]))}
 
 
-def edits_in(facts: object) -> frozenset[ContextEdit]:
+def read_edits(facts: object) -> frozenset[ContextEdit]:
     """Return the edits that the facts about a model name.
 
     Args:
@@ -53,7 +53,7 @@ def is_supported(facts: object, place: Iterable[str]) -> bool | None:
     """Return whether a model has a capability. None: the facts do not say.
 
     Args:
-        facts: see `edits_in`.
+        facts: see `read_edits`.
         place: names that lead to the capability.
     """
     value = facts

@@ -77,7 +77,7 @@ class HandoffError(Exception):
     @property
     def line(self) -> str:
         """Return the message for the command line, which names the command."""
-        text = self._text_of_commands()
+        text = self._describe_for_commands()
         return f"{text} (see `{self.command}`)" if self.command else text
 
     @property
@@ -85,7 +85,7 @@ class HandoffError(Exception):
         """Return the lines that the command line prints, one for each mistake."""
         return (self.line,)
 
-    def _text_of_commands(self) -> str:
+    def _describe_for_commands(self) -> str:
         """Return the message for the command line, without the command."""
         return str(self)
 
@@ -111,9 +111,9 @@ class UserError(HandoffError):
         self.command = command
 
     def __str__(self) -> str:
-        return _OPTION.sub("", self._text_of_commands())
+        return _OPTION.sub("", self._describe_for_commands())
 
-    def _text_of_commands(self) -> str:
+    def _describe_for_commands(self) -> str:
         return super().__str__()
 
 
@@ -161,7 +161,7 @@ class ManyProblems(UserError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(self._text_of_commands().splitlines())
+        return tuple(self._describe_for_commands().splitlines())
 
 
 class PlanRefused(ManyProblems):

@@ -58,7 +58,7 @@ from handoff_queue.shared.types.message import (
     NO_PAYLOAD_IN_ERRORS,
     Message,
     OmitNone,
-    problems_of,
+    describe_problems,
 )
 from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.origins import Origins
@@ -240,7 +240,7 @@ def parse_event(text: str | bytes) -> Event:
     try:
         return _adapter.validate_json(text)
     except ValidationError as error:
-        raise MalformedMessage(f"event: {problems_of(error)}") from error
+        raise MalformedMessage(f"event: {describe_problems(error)}") from error
 
 
 __all__ = [

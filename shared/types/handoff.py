@@ -32,12 +32,12 @@ from handoff_queue.shared.types.ids import (
     NameField,
     StepId,
     StepIdField,
-    handoff_id,
+    build_handoff_id,
 )
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
-from handoff_queue.shared.types.message import Message, OmitNone, digest_of
-from handoff_queue.shared.types.origins import Origins, origins_or_unknown
+from handoff_queue.shared.types.message import Message, OmitNone, compute_digest
+from handoff_queue.shared.types.origins import Origins, get_origins
 from handoff_queue.shared.types.usage import NOTHING_USED, Figure, Usage
 
 LAST_TOOL_ERROR = "the last error of the tool"
@@ -75,16 +75,16 @@ class Manifest(Message):
 
     documents: tuple[Document, ...] = ()
 
-    def label(self, number: int) -> str:
+    def build_label(self, number: int) -> str:
         """Return the label of the document with this number, counted from 1. A role sees the
         label in place of the name.
         """
         return f"doc-{number}"
 
-    def document_with_label(self, text: str) -> Document | None:
+    def find_document_with_label(self, text: str) -> Document | None:
         """Return the document with this label, or None."""
         for number, document in enumerate(self.documents, start=1):
-            if text.casefold() == self.label(number):
+            if text.casefold() == self.build_label(number):
                 return document
         return None
 
@@ -100,9 +100,9 @@ class BlobRef(Message):
     """Characters, before compression."""
 
 
-def ref(text: str) -> BlobRef:
+def make_ref(text: str) -> BlobRef:
     """Return the reference to a payload."""
-    return BlobRef(digest=digest_of(text), size=len(text))
+    return BlobRef(digest=compute_digest(text), size=len(text))
 
 
 class ContextResult(Message):
@@ -188,8 +188,8 @@ class AgentHandoff(Message):
 
     @model_validator(mode="after")
     def _validate_context(self) -> Self:
-        if self.handoff_id != handoff_id(self.step_id, self.attempt):
-            raise ValueError(f"handoff_id must be {handoff_id(self.step_id, self.attempt)}")
+        if self.handoff_id != build_handoff_id(self.step_id, self.attempt):
+            raise ValueError(f"handoff_id must be {build_handoff_id(self.step_id, self.attempt)}")
         steps = [item.step_id for item in self.context]
         if sorted(steps) != sorted(self.depends_on):
             raise ValueError(
@@ -415,16 +415,16 @@ def only_announces_completion(output: JsonValue) -> bool:
     return False
 
 
-def failed_result(
+def build_failed_result(
     handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.INTERNAL_ERROR
 ) -> HandoffResult:
     """Return the result of a handoff that failed before its model could answer."""
-    return result_of(
+    return build_result(
         handoff, status=ResultStatus.FAILED, error=error[:MAX_ERROR_CHARS], stop_reason=stop_reason
     )
 
 
-def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
+def build_result(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     """Return a result of this handoff. Without other `origins`, it has those of the handoff.
 
     Args:
@@ -433,7 +433,7 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     Raises:
         ValidationError: the values are invalid.
     """
-    fields = {"origins": origins_or_unknown(handoff.origins), **values}
+    fields = {"origins": get_origins(handoff.origins), **values}
     return HandoffResult(
         handoff_id=handoff.handoff_id,
         job_id=handoff.job_id,
@@ -443,7 +443,7 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     )
 
 
-def claims_by_id(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, Claim]:
+def collect_claims(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, Claim]:
     """Return the claims of results by id, in the order in which an id comes first.
 
     A result repeats the claims of other steps that it uses. The result of a step itself decides
@@ -493,7 +493,7 @@ class EarlierJob(Message):
     """The request of the earlier job."""
 
 
-def answers_in(given_results: Sequence[GivenResult]) -> tuple[StepId, ...]:
+def find_answers(given_results: Sequence[GivenResult]) -> tuple[StepId, ...]:
     """Return the steps of the given results that are answers of earlier jobs. A step that no
     planner made receives them.
     """
@@ -531,20 +531,20 @@ _NOWHERE = {
 """Ids of such a failed result if the text does not contain the ids."""
 
 
-def result_in(text: str) -> HandoffResult:
+def parse_result(text: str) -> HandoffResult:
     """Return the result in a stored text, or a failed result if the text cannot be read."""
     try:
         return HandoffResult.from_json(text)
     except MalformedMessage:
-        return unreadable_result(text)
+        return build_unreadable_result(text)
 
 
-def result_values(text: str) -> dict[str, Any]:
-    """Return the fields of `result_in(text)` as JSON values."""
-    return result_in(text).model_dump(mode="json")
+def parse_result_values(text: str) -> dict[str, Any]:
+    """Return the fields of `parse_result(text)` as JSON values."""
+    return parse_result(text).model_dump(mode="json")
 
 
-def unreadable_result(text: str) -> HandoffResult:
+def build_unreadable_result(text: str) -> HandoffResult:
     """Return the failed result that replaces a text which cannot be read, with the ids of the
     text if possible.
     """

@@ -12,7 +12,7 @@ from typing import Annotated, NewType
 
 from pydantic import StringConstraints
 
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import NAME_PATTERN
 
 JobId = NewType("JobId", str)
@@ -33,13 +33,13 @@ MessageIdField = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """Id of a user's message to the agents of a job."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-_words = random.Random()  # noqa: S311 (no secret: see `new_word`)
+_words = random.Random()  # noqa: S311 (no secret: see `create_word`)
 """A separate generator, so that a program that seeds `random` does not repeat these words."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_words.seed)
 
 
-def new_word() -> str:
+def create_word() -> str:
     """Return 64 random bits as hexadecimal text. The word is unique but not a secret.
 
     `os.urandom` would release the interpreter lock for a system call. Two processes that were
@@ -48,7 +48,7 @@ def new_word() -> str:
     return f"{_words.getrandbits(64):016x}"
 
 
-def new_job_id() -> JobId:
+def create_job_id() -> JobId:
     """Return a new job id with 48 random bits.
 
     Among a million jobs, two have the same id with a probability of 1 in 560. `submit` refuses
@@ -57,16 +57,16 @@ def new_job_id() -> JobId:
     return JobId(f"j-{secrets.token_hex(6)}")
 
 
-def job_id_for(tenant: str, idempotency_key: str) -> JobId:
+def derive_job_id(tenant: str, idempotency_key: str) -> JobId:
     """Return the job id of an idempotency key. The same key gives the same id."""
-    return JobId("j-" + digest_of(f"{tenant}\0{idempotency_key}")[:12])
+    return JobId("j-" + compute_digest(f"{tenant}\0{idempotency_key}")[:12])
 
 
-def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
+def derive_child_id(parent: JobId, handoff_id: HandoffId) -> JobId:
     """Return the id of the child job of a handoff. A handoff always has the same child id, so
     its child starts once.
     """
-    return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
+    return JobId("j-" + compute_digest(f"{parent}/{handoff_id}")[:12])
 
 
 def is_job_id(text: str) -> bool:
@@ -80,7 +80,7 @@ def is_job_id_prefix(text: str) -> bool:
     return re.fullmatch(r"j-[0-9a-f]{1,12}", text) is not None
 
 
-def handoff_id(step: str, attempt: int) -> HandoffId:
+def build_handoff_id(step: str, attempt: int) -> HandoffId:
     """Return the id of one attempt at one step, such as `compare.2`. It is unique within its
     job.
     """

@@ -34,7 +34,7 @@ def check_storable(value: Any) -> None:
         ValueError: the value has a number that JSON cannot hold, an integer of more than
             `MAX_DIGITS` digits, a lone surrogate, or more than `MAX_LEVELS` levels.
     """
-    for level in _levels(value):
+    for level in _iterate_levels(value):
         for item in level:
             if isinstance(item, dict):
                 for name in item:
@@ -45,11 +45,11 @@ def check_storable(value: Any) -> None:
 
 def check_depth(value: Any) -> None:
     """Raise ValueError if a value has more than `MAX_LEVELS` levels of lists and objects."""
-    for _ in _levels(value):
+    for _ in _iterate_levels(value):
         pass
 
 
-def _levels(value: Any) -> Iterator[list[Any]]:
+def _iterate_levels(value: Any) -> Iterator[list[Any]]:
     """Yield the values of each level, the value itself first. Raise ValueError beyond
     `MAX_LEVELS`.
     """
@@ -79,12 +79,12 @@ def _check_scalar(value: Any) -> None:
         raise ValueError(f"has an integer of more than {MAX_DIGITS:,} digits")
 
 
-def _storable(value: JsonValue) -> JsonValue:
+def _check_storable(value: JsonValue) -> JsonValue:
     check_storable(value)
     return value
 
 
-StorableJson = Annotated[JsonValue, AfterValidator(_storable)]
+StorableJson = Annotated[JsonValue, AfterValidator(_check_storable)]
 """A JSON value that `check_storable` accepts."""
 
 
@@ -117,7 +117,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant[:_MAX_SHOWN]} is not a number in JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     """Return the number. Raise ValueError if it is too large for a float."""
     value = float(digits)
     if isfinite(value):
@@ -125,7 +125,7 @@ def _finite(digits: str) -> float:
     return _refuse_constant(digits)
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     """Return the number. Raise ValueError if it has more digits than Python reads."""
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"it has an integer of more than {MAX_DIGITS:,} digits")
@@ -143,7 +143,9 @@ class _StrictDecoder(json.JSONDecoder):
         return value, end
 
 
-STRICT = _StrictDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
+STRICT = _StrictDecoder(
+    parse_constant=_refuse_constant, parse_float=_parse_finite, parse_int=_parse_integer
+)
 """A strict decoder. Its methods raise ValueError if the text is not JSON, or if no process
 could read the stored value again.
 """

@@ -70,7 +70,7 @@ class NewNote:
 class TenantNotes(Protocol):
     """The notes of one tenant, as a tool uses them."""
 
-    def all(self) -> list[Note]:
+    def list_all(self) -> list[Note]:
         """Return the notes that have not expired, in the order of their paths."""
         ...
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from handoff_queue.shared.text.unicode_text import printable
+from handoff_queue.shared.text.unicode_text import replace_unprintable
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
@@ -55,10 +55,10 @@ class Message(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise MalformedMessage(f"{cls.__name__}: {problems_of(error)}") from error
+            raise MalformedMessage(f"{cls.__name__}: {describe_problems(error)}") from error
 
     @classmethod
-    def of(cls, value: JsonValue) -> Self:
+    def from_value(cls, value: JsonValue) -> Self:
         """Validate a JSON value, such as the output of a result.
 
         Raises:
@@ -93,14 +93,14 @@ class Message(BaseModel):
     @property
     def content_digest(self) -> str:
         """Return the SHA-256 of the JSON text, hexadecimal."""
-        return digest_of(self.to_json())
+        return compute_digest(self.to_json())
 
 
 _PUBLIC_NAMES = {"JobLimits": "Limits"}
 """Names in `handoff_queue` of types that have another name in their module."""
 
 
-def public_name(kind: type) -> str:
+def get_public_name(kind: type) -> str:
     """Return the name that a type has in `handoff_queue`."""
     return _PUBLIC_NAMES.get(kind.__name__, kind.__name__)
 
@@ -116,16 +116,16 @@ class PublicMessage(Message):
 
         def __init__(self, /, *values: Any, **fields: Any) -> None:
             if values:
-                name = public_name(type(self))
+                name = get_public_name(type(self))
                 example = next(iter(type(self).model_fields))
                 raise UserError(f"{name}: write the name of each field: {name}({example}=...)")
             try:
                 super().__init__(**fields)
             except ValidationError as error:
                 kind = type(self)
-                problems = problems_of(error, kind=kind, shows_values=True)
+                problems = describe_problems(error, kind=kind, shows_values=True)
                 problems = problems.replace(_PLAINER["tuple_type"], "must be a tuple")
-                raise UserError(f"{public_name(kind)}: {problems}") from None
+                raise UserError(f"{get_public_name(kind)}: {problems}") from None
 
         # Pydantic's mark of its own `__init__`. Without the mark, its parsers call this one.
         __init__.__pydantic_base_init__ = True
@@ -139,18 +139,18 @@ REMEMBERED_CHARS = 20_000
 """Most characters of a text whose digest the process caches. The cache has 256 texts."""
 
 
-def digest_of(text: str | bytes) -> str:
+def compute_digest(text: str | bytes) -> str:
     """Return the SHA-256 of the UTF-8 bytes, hexadecimal. It is the name of a payload."""
     if isinstance(text, str) and len(text) <= REMEMBERED_CHARS:
         return _digest_again(text)
-    return _digest(text)
+    return _compute_digest(text)
 
 
-def _digest(text: str | bytes) -> str:
+def _compute_digest(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
-_digest_again = lru_cache(maxsize=256)(_digest)
+_digest_again = lru_cache(maxsize=256)(_compute_digest)
 
 
 MAX_PROBLEMS = 1_000
@@ -161,7 +161,7 @@ MAX_FIELDS_SAMPLED = 12
 """Most fields that a message about a value without fields names."""
 
 
-def each_problem(
+def iterate_problems(
     error: ValidationError,
     kind: type[BaseModel] | None = None,
     *,
@@ -188,22 +188,22 @@ def each_problem(
         place = problem["loc"]
         if problem["type"] == "too_short" and _has_inner(place, places):
             continue
-        message = problem_text(problem["type"], problem["msg"])
+        message = describe_problem(problem["type"], problem["msg"])
         if problem["type"] in _NOT_FIELDS and is_json:
             message = "must be a JSON object"
         if problem["type"] == "extra_forbidden" and kind is not None:
-            message += _similar_field(str(place[-1]), _fields_at(kind, place[:-1]))
+            message += _suggest_field(str(place[-1]), _find_fields(kind, place[:-1]))
         if shows_values:
             message = with_value(message, problem["input"])
         if problem["type"] == "missing" and kind is not None:
             message += ": add it"
         if problem["type"] in _NOT_FIELDS:
-            fields = _fields_at(kind, place) if kind else ()
+            fields = _find_fields(kind, place) if kind else ()
             message += _sample_fields(fields, is_json=is_json)
         yield tuple(map(str, place)), message
 
 
-def _similar_field(name: str, fields: Sequence[str]) -> str:
+def _suggest_field(name: str, fields: Sequence[str]) -> str:
     """Return the end of a message about an unknown field: the field that the user may mean, or
     the fields if they are few.
     """
@@ -236,7 +236,7 @@ def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, .
     return any(len(other) > size and other[:size] == place for other in places)
 
 
-def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
+def _find_fields(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
     """Return the fields of the message type at a place inside a message type; empty if the
     type is unknown.
     """
@@ -246,19 +246,19 @@ def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, 
         field = kind.model_fields.get(name)
         inner = None
         if field:
-            inner = next(_messages_in(field.annotation), None)
+            inner = next(_iterate_messages(field.annotation), None)
         if inner is None:
             return ()
         kind = inner
     return tuple(kind.model_fields)
 
 
-def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _iterate_messages(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the message types in an annotation, such as `Step` in `tuple[Step, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _messages_in(part)
+        yield from _iterate_messages(part)
 
 
 NO_SUCH_FIELD = "there is no such field"
@@ -286,7 +286,7 @@ _KEY = re.compile(r"\s*(?:sk-|hq_)")
 """The beginning of a key of the model provider, or of a token of the HTTP API."""
 
 
-def problem_text(kind: str, message: str) -> str:
+def describe_problem(kind: str, message: str) -> str:
     """Return pydantic's message in words for a user who does not know Python's types.
 
     Args:
@@ -310,7 +310,7 @@ def with_value(problem: str, value: object) -> str:
     A value that is not short and plain is left out: it may be a secret. A problem that names
     the value already, or that is not about a value, stays the same.
     """
-    text = plain_value(value)
+    text = describe_value(value)
     if not text or not problem.startswith("must "):
         return problem
     if text.isdecimal() and problem == _PLAINER["int_type"]:  # a str in Python
@@ -318,7 +318,7 @@ def with_value(problem: str, value: object) -> str:
     return f"{problem}, not {text}"
 
 
-def plain_value(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return a wrong value for an error: a number, or a text in quotation marks. Return "" for a
     value that is not short and plain.
     """
@@ -336,7 +336,7 @@ def plain_value(value: object) -> str:
     return repr(text)
 
 
-def problems_of(
+def describe_problems(
     error: ValidationError,
     limit: int = 3,
     kind: type[BaseModel] | None = None,
@@ -347,13 +347,13 @@ def problems_of(
 
     Args:
         limit: most problems to name.
-        kind: see `each_problem`.
-        shows_values: see `each_problem`.
+        kind: see `iterate_problems`.
+        shows_values: see `iterate_problems`.
     """
-    problems = each_problem(error, kind, shows_values=shows_values)
+    problems = iterate_problems(error, kind, shows_values=shows_values)
     lines: list[str] = []
     for where, problem in problems:
-        place = printable(".".join(where))
+        place = replace_unprintable(".".join(where))
         lines.append(f"{place}: {problem}" if where else problem)
     rest = ""
     if len(lines) > limit:

@@ -170,7 +170,7 @@ class CallProgress:
     """Rate limits that the server reported with its answer; None before the answer."""
 
 
-def progress_interval_s(waiting: int) -> float:
+def compute_progress_interval_s(waiting: int) -> float:
     """Return the seconds between two reports of each call, for this number of waiting calls.
 
     It is one second for 500 calls. It bounds the delay of a cancel, a drain or a deadline.
@@ -186,11 +186,11 @@ class Model(Protocol):
     def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """Make exactly one request, without retries, and return the reply.
 
-        The model calls `on_progress` for each piece that arrives, and every `progress_interval_s`
-        while no piece arrives. So a slow first token does not look like a dead call. An error that
-        `on_progress` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
-        complete reply is returned in any case, because it is paid for. A refusal is a reply with
-        `stop_reason` "refusal".
+        The model calls `on_progress` for each piece that arrives, and every
+        `compute_progress_interval_s` while no piece arrives. So a slow first token does not look
+        like a dead call. An error that `on_progress` raises (`Interrupted`, `LimitReached`) cuts
+        the stream and is raised. A complete reply is returned in any case, because it is paid for.
+        A refusal is a reply with `stop_reason` "refusal".
 
         Raises:
             ModelError: there is no reply; see its subclasses.

@@ -77,12 +77,12 @@ RESERVED = (
 """Names that no specialist can take."""
 
 
-def task_of(role: str) -> str:
+def get_task(role: str) -> str:
     """Return the Celery task of a specialist or role."""
     return f"{SPECIALIST_PREFIX}{role}"
 
 
-def queue_of(role: str) -> str:
+def get_queue(role: str) -> str:
     """Return the queue of a specialist or role. All roles share one queue."""
     if role in ROLES:
         return ROLES_QUEUE

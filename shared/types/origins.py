@@ -48,7 +48,7 @@ _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
 """Beginning of the source of a tool's result or file, see `Conversation.source_of`."""
 
 
-def tool_of_source(source: str) -> str | None:
+def find_tool(source: str) -> str | None:
     """Return the tool whose result or file has this source; None: it is another source."""
     result = _RESULT.match(source)
     return result[1] if result else None
@@ -58,20 +58,20 @@ def is_output_of_code(source: str) -> bool:
     """Return whether code of a model has made the text of a source. Such a text proves nothing,
     because the model chooses the words of its code.
     """
-    return tool_of_source(source) == RUN_CODE
+    return find_tool(source) == RUN_CODE
 
 
-def tool_origin(name: str) -> Origin:
+def build_tool_origin(name: str) -> Origin:
     """Return the origin of the results of a user's tool."""
     return f"tool {name}"
 
 
-def mcp_origin(server: str) -> Origin:
+def build_mcp_origin(server: str) -> Origin:
     """Return the origin of the results of an MCP server."""
     return f"mcp {server}"
 
 
-def kind_of(origin: Origin) -> str:
+def get_kind(origin: Origin) -> str:
     """Return the origin without the name of its tool or server."""
     return origin.partition(" ")[0]
 
@@ -87,11 +87,11 @@ def union(*groups: Iterable[Origin]) -> tuple[Origin, ...]:
 
 
 def _without_name(origin: Origin) -> Origin:
-    kind = kind_of(origin)
+    kind = get_kind(origin)
     return origin if kind == origin else f"{kind} other"
 
 
-def origins_or_unknown(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
+def get_origins(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
     """Return the origins of a payload, or `UNKNOWN` if the payload has none."""
     if origins is None:
         return UNKNOWN
@@ -101,7 +101,7 @@ def origins_or_unknown(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
 def has_any(origins: Iterable[Origin], expected_names: Iterable[str]) -> bool:
     """Return whether an origin, or its kind, is among these names."""
     names = set(expected_names)
-    return any(origin in names or kind_of(origin) in names for origin in origins)
+    return any(origin in names or get_kind(origin) in names for origin in origins)
 
 
 def is_private(origins: Iterable[Origin], private: Iterable[str] = PRIVATE) -> bool:

@@ -15,7 +15,7 @@ from pydantic import (
 from handoff_queue.shared.types.handoff import own_dependencies
 from handoff_queue.shared.types.ids import StepId, StepIdField
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
+from handoff_queue.shared.types.plan_validation import find_last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Join, Step
 
 MAX_PLAN_WHY_CHARS = 2_000
@@ -50,7 +50,7 @@ class Plan(Message):
     def _validate_graph(self) -> Self:
         problems = [
             *shape_problems(self.steps, self.given),
-            *last_join_problems(self.steps, self.join),
+            *find_last_join_problems(self.steps, self.join),
         ]
         if problems:
             raise ValueError("; ".join(problems))

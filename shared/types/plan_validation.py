@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.condition_syntax import problem_with
+from handoff_queue.shared.text.word_forms import suggest_name
+from handoff_queue.shared.types.condition_syntax import find_problem
 from handoff_queue.shared.types.handoff import own_dependencies
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
@@ -58,7 +58,7 @@ def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[s
         if step.specialist not in specialists:
             problems.append(
                 f"step {step.id}: there is no specialist {step.specialist}; "
-                f"{suggestion(step.specialist, served)}"
+                f"{suggest_name(step.specialist, served)}"
             )
     return problems
 
@@ -69,7 +69,7 @@ def shape_problems(steps: Sequence[Step], given_steps: Collection[StepId] = ()) 
     Args:
         given_steps: ids of results that the job has from the beginning.
     """
-    return [problem.text for problem in problems_by_step(steps, given_steps)]
+    return [problem.text for problem in find_problems_by_step(steps, given_steps)]
 
 
 class StepProblem(NamedTuple):
@@ -80,7 +80,7 @@ class StepProblem(NamedTuple):
     """The problem in one clause."""
 
 
-def problems_by_step(
+def find_problems_by_step(
     steps: Sequence[Step], given_steps: Collection[StepId] = (), unread: Collection[str] = ()
 ) -> list[StepProblem]:
     """Return the problems of `shape_problems`, each with its step.
@@ -106,10 +106,10 @@ def problems_by_step(
     for step in steps:
         for text in _step_problems(step, known, given_steps):
             problems.append(StepProblem(step.id, text))
-    for cycle in _cycles(steps):
+    for cycle in _find_cycles(steps):
         text = f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"
         problems.append(StepProblem(cycle[0], text))
-    return problems + _missing_review_problems(steps)
+    return problems + _find_missing_review_problems(steps)
 
 
 def _step_problems(
@@ -132,7 +132,7 @@ def _step_problems(
     for problem in join_problems(step.join, own_dependencies(step.depends_on, given_steps)):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
-        problem_of_condition = problem_with(step.when)
+        problem_of_condition = find_problem(step.when)
         if problem_of_condition:
             yield f"the condition of step {step.id}: {problem_of_condition}"
         for name in step.when.steps.values():
@@ -140,7 +140,7 @@ def _step_problems(
                 yield f"the condition of step {step.id} names {name}, which it does not depend on"
 
 
-def after_review_in(steps: Sequence[Step]) -> set[StepId]:
+def find_steps_after_review(steps: Sequence[Step]) -> set[StepId]:
     """Return the steps that begin after the review: those with `after: review`, and all steps
     that depend on them.
     """
@@ -158,20 +158,20 @@ def after_review_in(steps: Sequence[Step]) -> set[StepId]:
     return after_review
 
 
-def _missing_review_problems(steps: Sequence[Step]) -> list[StepProblem]:
+def _find_missing_review_problems(steps: Sequence[Step]) -> list[StepProblem]:
     """Return a problem if a step waits for the review, and all steps begin after the review."""
     first = None
     for step in steps:
         if step.after == AFTER_REVIEW:
             first = step.id
             break
-    if first is None or len(after_review_in(steps)) < len(steps):
+    if first is None or len(find_steps_after_review(steps)) < len(steps):
         return []
     problem = f"step {first} waits for the review, and no step is reviewed before it"
     return [StepProblem(first, problem)]
 
 
-def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
+def find_last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
     """Return the problems of the join of the plan, which is over its sinks."""
     dependencies: set[StepId] = set()
     for step in steps:
@@ -183,7 +183,7 @@ def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
     return problems
 
 
-def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
+def _find_cycles(steps: Sequence[Step]) -> list[list[StepId]]:
     """Return cycles that have no step in common, each as `a, b, a` (a before b before a). The
     steps of a cycle are removed before the search continues.
     """

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from handoff_queue.shared.text.unicode_text import printable
+from handoff_queue.shared.text.unicode_text import replace_unprintable
 from handoff_queue.shared.types.limits import MAX_COUNT
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -43,7 +43,7 @@ batch. Otherwise the activity is the limit of the provider.
 """
 
 
-def waiting_in(doing: str) -> HandoffWait | None:
+def parse_wait(doing: str) -> HandoffWait | None:
     """Return the reason in the activity of a handoff; None if it does not wait."""
     match = _WAITING.fullmatch(doing)
     if match is None:
@@ -54,8 +54,8 @@ def waiting_in(doing: str) -> HandoffWait | None:
 
 def has_activity_changed(doing: str, before: str) -> bool:
     """Return whether the activity has changed. A countdown of seconds is not a change."""
-    wait = waiting_in(doing)
-    wait_before = waiting_in(before)
+    wait = parse_wait(doing)
+    wait_before = parse_wait(before)
     if wait and wait_before:
         return wait.resource != wait_before.resource
     return doing != before
@@ -65,7 +65,7 @@ MAX_MODELS = 8
 """Most models whose newest calls a process announces."""
 MAX_ANNOUNCED_NAMES = 1_000
 """Most specialists and roles that a process announces."""
-Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(printable)]
+Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(replace_unprintable)]
 """A line that a command may print. Other programs can write an announcement."""
 
 AnnouncedCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -124,7 +124,7 @@ class Node(Message):
     """Queues that it leaves out, because its Redis user may not use them."""
 
 
-def role_slots(slots: int) -> int:
+def count_role_slots(slots: int) -> int:
     """Return the slots of a supervisor that may run roles. The other slots are for decisions."""
     return max(1, slots // 2)
 

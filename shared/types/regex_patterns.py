@@ -49,7 +49,7 @@ def match_cost(pattern: str, text: str) -> int:
     return len(text) * int(_compile_pattern(pattern).programsize)
 
 
-def first_of(pattern: str, text: str) -> str | None:
+def find_first(pattern: str, text: str) -> str | None:
     """Return the first match of the pattern, or None.
 
     Raises:
@@ -90,7 +90,7 @@ def check_schema_patterns(schema: Any) -> None:
         UnusablePattern: see `check_patterns`.
     """
     patterns: list[str] = []
-    for part in _schemas_in(schema):
+    for part in _iterate_schemas(schema):
         pattern = part.get("pattern")
         if isinstance(pattern, str):
             patterns.append(pattern)
@@ -100,18 +100,18 @@ def check_schema_patterns(schema: Any) -> None:
     check_patterns(patterns)
 
 
-def _schemas_in(schema: Any) -> Iterator[Mapping[str, Any]]:
+def _iterate_schemas(schema: Any) -> Iterator[Mapping[str, Any]]:
     """Yield a schema and all schemas in it."""
     if isinstance(schema, Mapping):
         yield schema
         for key, value in schema.items():
             if key in _SCHEMAS_BY_NAME and isinstance(value, Mapping):
-                yield from _schemas_in(list(value.values()))
+                yield from _iterate_schemas(list(value.values()))
             elif key not in _VALUES:
-                yield from _schemas_in(value)
+                yield from _iterate_schemas(value)
     elif isinstance(schema, list):
         for item in schema:
-            yield from _schemas_in(item)
+            yield from _iterate_schemas(item)
 
 
 @lru_cache(maxsize=256)
@@ -131,7 +131,7 @@ def _compile_pattern(pattern: str) -> Any:
     except re2.error as error:
         raise UnusablePattern(
             f"the pattern {_shorten(pattern)!r} is not a regular expression of RE2:"
-            f" {_reason(error)}; correct it"
+            f" {_explain_error(error)}; correct it"
         ) from error
 
 
@@ -141,7 +141,7 @@ def _shorten(pattern: str) -> str:
     return f"{pattern[:_MAX_SHOWN_CHARS]}..."
 
 
-def _reason(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     """Return RE2's reason as a text that says how to fix the pattern."""
     if error.args and isinstance(error.args[0], bytes):
         message = str(error.args[0], "utf-8", "replace")

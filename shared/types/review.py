@@ -63,7 +63,7 @@ class Rubric(PublicMessage):
                     f" {meaning!r:.40}"
                 )
             criteria.append({"name": name, "means": meaning})
-        return cls.of({"criteria": criteria})
+        return cls.from_value({"criteria": criteria})
 
 
 class Score(Message):

@@ -187,7 +187,7 @@ class SpecialistSpec(Message):
 
 
 @lru_cache(maxsize=256)
-def spec_from(text: str) -> SpecialistSpec:
+def parse_spec(text: str) -> SpecialistSpec:
     """Parse a text like `SpecialistSpec.from_json`, with a cache, because many handoffs have
     the same text.
 
@@ -202,7 +202,7 @@ _UNANNOUNCED = (
 )
 
 
-def placeholder_spec(name: str) -> SpecialistSpec:
+def build_placeholder_spec(name: str) -> SpecialistSpec:
     """Return the spec that a job stores for a specialist which no live worker announces.
 
     The handoff waits in the queue of that name. A worker that takes it runs its own file

@@ -13,7 +13,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from handoff_queue.shared.text.durations import whole_seconds_in
+from handoff_queue.shared.text.durations import convert_whole_seconds
 from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, Text
 from handoff_queue.shared.types.ids import NameField, StepIdField
@@ -47,7 +47,7 @@ class Join(Message):
     at_least: _Count = 1
     """Least number of usable results. If fewer are possible, the step is abandoned."""
     within_s: (
-        Annotated[int, Field(ge=1, le=MAX_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
+        Annotated[int, Field(ge=1, le=MAX_WITHIN_S), BeforeValidator(convert_whole_seconds)] | None
     ) = None
     """Seconds, counted from the start of the first dependency. After this time the step begins
     with the results that exist.

@@ -23,9 +23,9 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
 )
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import Message, OmitNone, digest_of
+from handoff_queue.shared.types.message import Message, OmitNone, compute_digest
 from handoff_queue.shared.types.names import FACT_GATE
-from handoff_queue.shared.types.origins import Origins, tool_of_source
+from handoff_queue.shared.types.origins import Origins, find_tool
 from handoff_queue.shared.types.plan import Repeat, Synthesis
 from handoff_queue.shared.types.review import ConflictId, Decision
 from handoff_queue.shared.types.step import Join, OnFailure
@@ -192,14 +192,14 @@ MAX_PASSAGES = 32
 """Passages of one result that its event names."""
 
 
-def passage_of(citation: Citation) -> Passage:
+def compute_passage(citation: Citation) -> Passage:
     """Return the passage that a citation is about. Equal results of two tool calls are two
     passages, because each is about its own subject.
     """
     place = f"{citation.digest} {citation.start}"
-    if tool_of_source(citation.source) is not None:
+    if find_tool(citation.source) is not None:
         place = f"{citation.source} {place}"
-    return digest_of(place)[:12]
+    return compute_digest(place)[:12]
 
 
 class HandoffFinished(Message):

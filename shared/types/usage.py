@@ -16,10 +16,10 @@ MICROUSD = 1_000_000
 
 
 @overload
-def microusd(usd: float) -> int: ...
+def to_microusd(usd: float) -> int: ...
 @overload
-def microusd(usd: float | None) -> int | None: ...
-def microusd(usd: float | None) -> int | None:
+def to_microusd(usd: float | None) -> int | None: ...
+def to_microusd(usd: float | None) -> int | None:
     """Return an amount of dollars in whole micro-dollars, rounded down, so that a limit is
     never more than the user wrote.
 
@@ -41,7 +41,7 @@ def cost_usd(microusd: int | None) -> float | None:
     return microusd / MICROUSD
 
 
-def dollars(microusd: int) -> str:
+def format_dollars(microusd: int) -> str:
     """Return an amount with all its digits and no exponent, such as `$0.00002` or `$1234567.5`."""
     return f"${(Decimal(microusd) / MICROUSD).normalize():f}"
 
@@ -50,11 +50,11 @@ MAX_FIGURE = 10**15
 """Largest figure of a result, as `limits.MAX_TOKENS`."""
 
 
-def _at_most(figure: int) -> int:
+def _clamp(figure: int) -> int:
     return min(figure, MAX_FIGURE)
 
 
-Figure = Annotated[NonNegativeInt, AfterValidator(_at_most)]
+Figure = Annotated[NonNegativeInt, AfterValidator(_clamp)]
 """A number in a result. A larger number counts as `MAX_FIGURE`: a worker that was taken over may
 write any number, and no float holds a number of 400 digits.
 """

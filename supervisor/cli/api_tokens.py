@@ -13,9 +13,9 @@ from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    clock,
+    format_clock,
     print_message,
     shorten,
     write_as_json,
@@ -83,7 +83,7 @@ def token(
         case TokenAction.LIST:
             if subject is not None:
                 raise UserError("`handoff token list` lists all tokens, and takes no NAME")
-            _list(client_of_broker().tokens(), as_json=as_json)
+            _print_list(connect_to_broker().tokens(), as_json=as_json)
         case TokenAction.CREATE:
             if subject is None:
                 raise UserError("`handoff token create` needs a NAME, such as billing")
@@ -103,7 +103,7 @@ def token(
 def _create(
     name: str, access: AccessLevel, tenant: str | None, expires_s: float | None, *, as_json: bool
 ) -> None:
-    api_token, secret = client_of_broker().create_token(name, access, tenant, expires_s)
+    api_token, secret = connect_to_broker().create_token(name, access, tenant, expires_s)
     if as_json:
         write_as_json({**api_token.model_dump(mode="json"), "secret": secret})
     else:
@@ -115,30 +115,29 @@ def _create(
 
 
 def _revoke(token_id: str, *, as_json: bool) -> None:
-    client_of_broker().revoke_token(token_id)
+    connect_to_broker().revoke_token(token_id)
     if as_json:
         write_as_json({"revoked": token_id})
     else:
         write_line(f"token {token_id} is revoked")
 
 
-def _list(tokens: Sequence[ApiToken], *, as_json: bool) -> None:
+def _print_list(tokens: Sequence[ApiToken], *, as_json: bool) -> None:
     if as_json:
         write_as_json([entry.model_dump(mode="json") for entry in tokens])
         return
     for entry in tokens:
         tenant = "every tenant" if entry.tenant is None else f"tenant {shorten(entry.tenant, 40)}"
-        write_line(
-            f"{entry.id}  {entry.access:7}  {tenant}  {_end_of(entry)}  {shorten(entry.name, 60)}"
-        )
+        name = shorten(entry.name, 60)
+        write_line(f"{entry.id}  {entry.access:7}  {tenant}  {_describe_end(entry)}  {name}")
     if not tokens:
         print_message("there are no tokens (`handoff token create NAME --access LEVEL` makes one)")
 
 
-def _end_of(entry: ApiToken) -> str:
+def _describe_end(entry: ApiToken) -> str:
     """Return the end of the token in words."""
     if entry.expires_at is None:
         return "no end"
     if entry.expires_at <= time.time():
-        return f"expired {clock(entry.expires_at)}"
-    return f"until {clock(entry.expires_at)}"
+        return f"expired {format_clock(entry.expires_at)}"
+    return f"until {format_clock(entry.expires_at)}"

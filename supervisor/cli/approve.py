@@ -13,7 +13,7 @@ import yaml
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserError
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
@@ -70,7 +70,7 @@ def approve(
 
     `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     with_plan(
         edit,
         partial(
@@ -80,7 +80,7 @@ def approve(
             steps=steps,
             rows=rows,
             question=question,
-            arguments=_arguments_in(arguments),
+            arguments=_parse_arguments(arguments),
         ),
     )
     write_line(f"{job_id} continues: `handoff watch {job_id}`")
@@ -108,13 +108,13 @@ def reject(
     ends without an answer. A rejected step that waits to start does not start. A rejected tool
     call does not run, and the model gets your note.
     """
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows, question=question))
     write_line(f"{job_id} has your feedback: `handoff watch {job_id}`")
     return OK
 
 
-def _arguments_in(text: str | None) -> JsonValue:
+def _parse_arguments(text: str | None) -> JsonValue:
     """Return the value of a JSON text; None without a text.
 
     Raises:
@@ -141,25 +141,25 @@ def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
         UserError: the file is missing, is not YAML, or holds no valid plan. Each line names the
             file, the line and the fault.
     """
-    from handoff_queue.shared.text.yaml_reader import line_at
+    from handoff_queue.shared.text.yaml_reader import find_line
 
     if file is None:
         send(None)
         return
-    root = _tree(file)
+    root = _read_tree(file)
     try:
-        send(_value(str(file), root))
+        send(_build_value(str(file), root))
     except PlanRefused as error:
         problems: list[str] = []
         for problem, place in error.problems:
-            problems.append(f"{file}:{line_at(root, place)}: {problem}")
+            problems.append(f"{file}:{find_line(root, place)}: {problem}")
         raise ManyProblems(problems) from error
 
 
-def _tree(file: Path) -> yaml.Node:
-    from handoff_queue.supervisor.text.plain_yaml import tree_in
+def _read_tree(file: Path) -> yaml.Node:
+    from handoff_queue.supervisor.text.plain_yaml import read_tree
 
-    root = tree_in(
+    root = read_tree(
         file,
         MAX_PLAN_BYTES,
         "shorten it",
@@ -175,33 +175,33 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
     Raises:
         UserError: a join is not valid. The message names the file, the line and the step.
     """
-    from handoff_queue.shared.text.yaml_reader import line_of
-    from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of
-    from handoff_queue.supervisor.workflows.join_syntax import join_from
+    from handoff_queue.shared.text.yaml_reader import get_line
+    from handoff_queue.supervisor.text.plain_yaml import get_fields, get_text
+    from handoff_queue.supervisor.workflows.join_syntax import parse_join
 
     if not isinstance(root, yaml.MappingNode):
         return
-    plan = fields_of(str(file), root)
+    plan = get_fields(str(file), root)
     if "join" in plan:
-        join_from(f"{file}:{line_of(plan['join'])}: join", plan["join"])
+        parse_join(f"{file}:{get_line(plan['join'])}: join", plan["join"])
     if not isinstance(plan.get("steps"), yaml.SequenceNode):
         return
     for step in plan["steps"].value:
         if not isinstance(step, yaml.MappingNode):
             continue
-        fields = fields_of(str(file), step)
+        fields = get_fields(str(file), step)
         if "join" in fields:
             name = "a step"
             if "id" in fields:
-                name = f"step {text_of(str(file), fields['id'])!r:.60}"
-            join_from(f"{file}:{line_of(fields['join'])}: {name}: join", fields["join"])
+                name = f"step {get_text(str(file), fields['id'])!r:.60}"
+            parse_join(f"{file}:{get_line(fields['join'])}: {name}: join", fields["join"])
 
 
-def _value(where: str, node: yaml.Node) -> JsonValue:
-    from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of
+def _build_value(where: str, node: yaml.Node) -> JsonValue:
+    from handoff_queue.supervisor.text.plain_yaml import get_fields, get_text
 
     if isinstance(node, yaml.MappingNode):
-        return {name: _value(where, value) for name, value in fields_of(where, node).items()}
+        return {name: _build_value(where, value) for name, value in get_fields(where, node).items()}
     if isinstance(node, yaml.SequenceNode):
-        return [_value(where, item) for item in node.value]
-    return text_of(where, node)
+        return [_build_value(where, item) for item in node.value]
+    return get_text(where, node)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.connection import client_and_job, client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_and_find_job, connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    clock,
+    format_clock,
     print_message,
     shorten,
     write_as_json,
@@ -40,29 +40,29 @@ def audit(
     handoff audit j-0123456789ab
     """
     if job is None:
-        entries = client_of_broker().audit(count=count)
+        entries = connect_to_broker().audit(count=count)
     else:
-        jobs, job_id = client_and_job(job)
+        jobs, job_id = connect_and_find_job(job)
         entries = jobs.audit(job_id, count)
     if as_json:
         write_as_json([entry.model_dump(mode="json") for entry in entries])
         return OK
     for entry in entries:
-        write_line(_line(entry))
+        write_line(_format_entry(entry))
     if not entries:
         print_message("there are no actions of users yet")
     return OK
 
 
-def _line(entry: AuditEntry) -> str:
+def _format_entry(entry: AuditEntry) -> str:
     detail = ""
     if entry.detail:
         detail = f": {shorten(entry.detail, 200)}"
     action_text = f"{entry.action.replace('_', ' ')} {shorten(entry.subject, 64)}{detail}"
-    return f"{clock(entry.at)}  {_actor_text(entry.actor)}  {action_text}"
+    return f"{format_clock(entry.at)}  {_describe_actor(entry.actor)}  {action_text}"
 
 
-def _actor_text(actor: Actor | None) -> str:
+def _describe_actor(actor: Actor | None) -> str:
     """Return the actor in words, safe for a terminal."""
     if actor is None:
         return "unnamed"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     can_ask,
     confirm,
@@ -30,7 +30,7 @@ from handoff_queue.supervisor.cli.options import (
     Statuses,
     Tenant,
     filter_of,
-    statuses_of,
+    parse_statuses,
 )
 from handoff_queue.supervisor.client.job_lookup import find_job
 
@@ -73,7 +73,7 @@ def cancel(
     chosen_statuses = open_statuses(statuses)
     if everything and not yes and not can_ask():
         raise UserError("--all asks before it cancels, and there is no terminal to ask: use --yes")
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     if names:
         return _cancel_named(jobs, names)
     where = filter_of(
@@ -89,7 +89,7 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     Raises:
         UserError: a text is not a status, or is the status of an ended job.
     """
-    statuses = statuses_of(texts)
+    statuses = parse_statuses(texts)
     ended_statuses = sorted(statuses - OPEN)
     if ended_statuses:
         raise UserError(
@@ -142,20 +142,20 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
     Args:
         asks: whether the person at the terminal must confirm first.
     """
-    matching = list(jobs.store.jobs.matching(where))
+    matching = list(jobs.store.jobs.iterate_matching(where))
     if not matching:
         print_message("no open job matches: there is nothing to cancel")
         return OK
-    if asks and not confirm(f"cancel {count_of(len(matching), 'job')}?"):
+    if asks and not confirm(f"cancel {format_count(len(matching), 'job')}?"):
         print_message("no job was cancelled")
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
     stopped = outcomes[CancelOutcome.STOPPED]
     verb = "is" if stopped == 1 else "are"
-    write_line(f"{count_of(stopped, 'job')} {verb} being cancelled")
+    write_line(f"{format_count(stopped, 'job')} {verb} being cancelled")
     had_ended = outcomes.total() - stopped
     if had_ended:
-        print_message(f"{count_of(had_ended, 'job')} had ended before")
+        print_message(f"{format_count(had_ended, 'job')} had ended before")
     return OK
 
 

@@ -32,7 +32,7 @@ from a slow disk.
 """
 
 
-def celery_command(app: str, *arguments: str) -> list[str]:
+def build_celery_command(app: str, *arguments: str) -> list[str]:
     """Return the command line of one of our Celery processes."""
     return [
         sys.executable,
@@ -59,7 +59,7 @@ def check_app(
         UserError: the app refuses a file or cannot be created, or a file was not loaded in time.
     """
     process = subprocess.Popen(
-        celery_command(app, "--version"),
+        build_celery_command(app, "--version"),
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -86,7 +86,7 @@ def check_app(
             f"{loading or 'the files of your specialists and tools'}: not loaded within"
             f" {within_s:g} s: a file of tools must not block while it is imported"
         )
-    messages = messages_in(log)
+    messages = find_messages(log)
     if not process.returncode:
         for message in messages:
             print_message(message)
@@ -115,7 +115,7 @@ def _read_log(process: subprocess.Popen[str]) -> tuple[str, str]:
     return "".join(lines), loading
 
 
-def messages_in(log: str) -> list[str]:
+def find_messages(log: str) -> list[str]:
     """Return the messages for a person in the output of a process, without `handoff: `."""
     messages: list[str] = []
     for line in log.splitlines():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
@@ -148,6 +148,6 @@ def _draw(only: str | None) -> Draw | None:
     unknown_names = [name for name in names if name not in known]
     if unknown_names:
         otherwise = f"name modes, or {CHORDS} or {FEATURES} alone"
-        fix = suggestion(unknown_names[0], known, otherwise=otherwise)
+        fix = suggest_name(unknown_names[0], known, otherwise=otherwise)
         raise UserError(f"--only {unknown_names[0]!r:.80} is not a mode: {fix}")
     return drawing.only([Mode(name) for name in names])

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.cli.display.terminal import print_message
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
-def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
+def _build_entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for panel, commands in panels.items():
         for name, (place, line) in commands.items():
@@ -32,7 +32,7 @@ def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
 
 FOR_NEWCOMERS = "Start here"
 """The panel whose commands `handoff --help` describes. It shows only names of the others."""
-ENTRIES = _entries({
+ENTRIES = _build_entries({
     FOR_NEWCOMERS: {
         "run": ("run:run", "Run a job and wait for its answer. Needs no key and no Redis."),
         "up": ("up:up", "Start Redis, a supervisor, workers and the console here."),
@@ -109,9 +109,11 @@ class OneCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command. First print a line that names the unknown variables `HANDOFF_...`."""
         if self.name not in HAVE_LOGS:
-            from handoff_queue.shared.settings.unknown_variables import unknown_variables_warning
+            from handoff_queue.shared.settings.unknown_variables import (
+                build_unknown_variables_warning,
+            )
 
-            if problem := unknown_variables_warning():
+            if problem := build_unknown_variables_warning():
                 print_message(problem)
         return super().invoke(ctx)
 
@@ -176,10 +178,10 @@ def simplify_help(parameter: Any) -> None:
         parameter.display_type_rich = lambda **_: None
     if isinstance(parameter.show_default, str):
         parameter._get_default_string = lambda **_: parameter.show_default
-    parameter._get_number_range_help_str = lambda: bounds_in_words(parameter)
+    parameter._get_number_range_help_str = lambda: describe_bounds(parameter)
 
 
-def bounds_in_words(parameter: Any) -> str | None:
+def describe_bounds(parameter: Any) -> str | None:
     """Return the bounds of a number, such as `1 to 10,000` or `at least 1`. None: no bounds."""
     if parameter.min is None:
         return None
@@ -208,13 +210,13 @@ def load_command(name: str) -> Any:
         imported = import_module(f"{__package__}.{module}")
     alone.command(name, cls=OneCommand)(getattr(imported, function))
     command = typer.main.get_command(alone)
-    command.help = help_text(command.help or "")
+    command.help = wrap_help(command.help or "")
     for parameter in command.params:
         simplify_help(parameter)
     return command
 
 
-def help_text(docstring: str) -> str:
+def wrap_help(docstring: str) -> str:
     """Return the help with one line for each paragraph, because Typer keeps line breaks.
 
     An example, which starts with `handoff `, gets a `$` in front.

@@ -19,12 +19,12 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import is_job_id_prefix
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.answer import answer_text
-from handoff_queue.supervisor.cli.display.tables import table
+from handoff_queue.supervisor.cli.display.tables import format_table
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
-    money,
+    format_money,
     print_progress,
     shorten,
     write_as_json,
@@ -33,14 +33,14 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
     PipelineWorkflow,
+    build_job_limits,
+    build_variants,
     check_within,
-    limits_within,
+    describe_worst_case,
     print_resume_hint,
     read_documents,
+    read_workflow_for,
     run_name,
-    variants_of,
-    workflow_for,
-    worst_case,
 )
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
@@ -52,13 +52,17 @@ from handoff_queue.supervisor.cli.options import (
     Model,
     RequestText,
     Timeout,
-    amount,
-    options_on_command_line,
+    convert_amount,
+    list_given_options,
 )
-from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
+from handoff_queue.supervisor.cli.request_options import (
+    read_gates_option,
+    read_request_text,
+    read_rubric,
+)
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.evaluation.resource_use import usage_of
+from handoff_queue.supervisor.evaluation.resource_use import get_usage
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:
@@ -124,7 +128,7 @@ def compare(
     handoff compare j-0123456789ab j-abcdef012345
     """
     if other is not None:
-        _check_only_json(options_on_command_line(context))
+        _check_only_json(list_given_options(context))
         return compare_jobs(request or "", other, as_json=as_json)
     if request is not None and is_job_id_prefix(request):
         raise UserError(f"compare needs two jobs: name a second one after {request}")
@@ -134,15 +138,15 @@ def compare(
     name = run_name(run, "compare")
     options = ComparisonOptions(
         name=name,
-        gates=_without_facts(gates_of(gates)),
-        rubric=rubric_of(rubric) or DEFAULT_RUBRIC,
+        gates=_without_facts(read_gates_option(gates)),
+        rubric=read_rubric(rubric) or DEFAULT_RUBRIC,
         grader_model=grader_model,
         is_graded=not no_grader,
-        max_microusd=amount("--max-usd", max_usd),
+        max_microusd=convert_amount("--max-usd", max_usd),
     )
-    request_text = text_of(request, settings)
-    variants = variants_of(modes, model)
-    evaluation_jobs = _evaluation_jobs(
+    request_text = read_request_text(request, settings)
+    variants = build_variants(modes, model)
+    evaluation_jobs = _create_evaluation_jobs(
         request_text, docs, variants, workflow, timeout, name, settings
     )
     for _, job in evaluation_jobs:
@@ -152,9 +156,9 @@ def compare(
     except KeyboardInterrupt:
         return print_resume_hint(name)
     if as_json:
-        write_as_json(comparison_json(name, comparison))
+        write_as_json(convert_comparison(name, comparison))
     else:
-        write_line(comparison_text(comparison))
+        write_line(format_comparison(comparison))
     if comparison.first.is_unanswered or comparison.second.is_unanswered:
         return FAILED
     return OK
@@ -207,7 +211,7 @@ class ComparisonOptions:
     max_microusd: int | None
 
 
-def _evaluation_jobs(
+def _create_evaluation_jobs(
     request: str,
     docs: Path | None,
     variants: Sequence[Variant],
@@ -231,11 +235,11 @@ def _evaluation_jobs(
     documents = None
     if docs:
         documents = read_documents(docs, settings)
-    steps = workflow_for(variants, workflow)
-    limits = limits_within(timeout_s, settings)
+    steps = read_workflow_for(variants, workflow)
+    limits = build_job_limits(timeout_s, settings)
     evaluation_jobs: list[tuple[Variant, EvaluationJob]] = []
     for variant in variants:
-        job_request = variant.request(request, documents, limits, steps)
+        job_request = variant.build_request(request, documents, limits, steps)
         evaluation_jobs.append((variant, EvaluationJob(f"{name}: {variant.name}", job_request)))
     return evaluation_jobs
 
@@ -246,7 +250,7 @@ def _run_comparison(
     settings: Settings,
 ) -> Comparison:
     """Run both jobs on a whole system, and grade their answers if the options ask for it."""
-    from handoff_queue.supervisor.cli.evaluation_system import grader_for, is_free, whole_system
+    from handoff_queue.supervisor.cli.evaluation_system import create_grader, is_free, whole_system
     from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
 
@@ -254,14 +258,14 @@ def _run_comparison(
     with whole_system(settings, options.name, models) as (jobs, check):
         grader = None
         if options.is_graded:
-            grader = grader_for(jobs, settings, options.grader_model)
+            grader = create_grader(jobs, settings, options.grader_model)
         limit = None
         if options.max_microusd is not None:
-            limit = money(cost_usd(options.max_microusd))
+            limit = format_money(cost_usd(options.max_microusd))
         grader_calls = ""
         if grader:
             grader_calls = ", and two grader calls"
-        costs = worst_case(limit, is_free=is_free(jobs, models, grader))
+        costs = describe_worst_case(limit, is_free=is_free(jobs, models, grader))
         print_progress(f"{options.name}: two jobs{grader_calls}; it costs {costs}")
         runner = JobRunner(jobs, EvaluationBudget(options.max_microusd, AT_ONCE), check)
         _, first_job = evaluation_jobs[0]
@@ -276,10 +280,10 @@ def _run_comparison(
         return comparison_run.run()
 
 
-def comparison_text(comparison: Comparison) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """Return the text of a comparison: a table, the verdicts of the grader and the advice."""
     rows = [["", comparison.first.name, comparison.second.name]]
-    first_cells, second_cells = _cells(comparison.first), _cells(comparison.second)
+    first_cells, second_cells = _build_cells(comparison.first), _build_cells(comparison.second)
     for label, first_cell in first_cells.items():
         rows.append([label, first_cell, second_cells[label]])
     grader_lines: list[str] = []
@@ -288,38 +292,38 @@ def comparison_text(comparison: Comparison) -> str:
             grader_lines.append(f"grader, {order}: {duel.better.value}: {shorten(duel.why, 200)}")
     usage = comparison.grader_usage
     if comparison.graded_by:
-        grader_lines.append(f"grader: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
-    parts = [table(rows)]
+        grader_lines.append(f"grader: {usage.tokens:,} tokens, {format_money(usage.cost_usd)}")
+    parts = [format_table(rows)]
     if grader_lines:
         parts.append("\n".join(grader_lines))
     return "\n\n".join([*parts, comparison.advice])
 
 
-def comparison_json(name: str, comparison: Comparison) -> dict[str, Any]:
+def convert_comparison(name: str, comparison: Comparison) -> dict[str, Any]:
     """Return the JSON of a comparison, with the keys of docs/how-to/evaluation.md."""
     return {
         "run": name,
         "first": asdict(comparison.first),
         "second": asdict(comparison.second),
         "better": comparison.better,
-        "duels": [_duel_json(duel) for duel in comparison.duels],
+        "duels": [_convert_duel(duel) for duel in comparison.duels],
         "grader": asdict(comparison.grader_usage),
         "graded_by": list(comparison.graded_by),
         "advice": comparison.advice,
     }
 
 
-def _duel_json(duel: PairwiseGrade | None) -> dict[str, Any] | None:
+def _convert_duel(duel: PairwiseGrade | None) -> dict[str, Any] | None:
     """Return the grader's statement about one order of the answers. None: it gave none."""
-    from handoff_queue.supervisor.cli.display.evaluation_report import scores_json
+    from handoff_queue.supervisor.cli.display.evaluation_report import convert_scores
 
     if duel is None:
         return None
     return {
         "better": duel.better,
         "why": duel.why,
-        "first": scores_json(duel.first),
-        "second": scores_json(duel.second),
+        "first": convert_scores(duel.first),
+        "second": convert_scores(duel.second),
     }
 
 
@@ -332,23 +336,23 @@ def _checks(side: ComparedAnswer) -> str:
     return shorten(side.faults[0], 60) + more
 
 
-def _score(side: ComparedAnswer) -> str:
+def _format_score(side: ComparedAnswer) -> str:
     if side.score is None:
         return "-"
     return f"{side.score:.2f}"
 
 
-def _cells(side: ComparedAnswer) -> dict[str, str]:
+def _build_cells(side: ComparedAnswer) -> dict[str, str]:
     """Return the cells of one answer in the table, by the label of the row."""
     took = side.took
     return {
         "job": side.job_id,
         "status": side.status,
         "checks": _checks(side),
-        "score (1 to 5)": _score(side),
+        "score (1 to 5)": _format_score(side),
         "turns": f"{took.turns:,}",
         "tokens": f"{took.input_tokens:,} + {took.output_tokens:,}",
-        "cost": money(took.cost_usd),
+        "cost": format_money(took.cost_usd),
         "wall time": f"{took.wall_s:.1f} s",
         "sequential time": f"{took.own_s:.1f} s",
     }
@@ -364,7 +368,7 @@ def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
         UserError: HANDOFF_REDIS_URL is not set, or an argument does not name exactly one job, or a
             job has not ended.
     """
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     job_ids = [find_job(jobs.store, name) for name in (first, second)]
     results: list[JobResult] = []
     for job_id in job_ids:
@@ -376,16 +380,16 @@ def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
             )
         results.append(result)
     if as_json:
-        write_as_json({"first": _job_as_json(results[0]), "second": _job_as_json(results[1])})
+        write_as_json({"first": _convert_job(results[0]), "second": _convert_job(results[1])})
     else:
-        write_line(_jobs_as_text(*results))
+        write_line(_format_jobs(*results))
     return OK
 
 
-def _job_as_json(result: JobResult) -> dict[str, Any]:
+def _convert_job(result: JobResult) -> dict[str, Any]:
     """Return the JSON of one of the jobs, with the keys of docs/how-to/evaluation.md."""
     steps: dict[str, Any] = {}
-    for step_id, handoff in _latest(result).items():
+    for step_id, handoff in _find_latest_handoffs(result).items():
         steps[step_id] = None
         if handoff is not None:
             steps[step_id] = {"handoff_id": handoff["handoff_id"], "usage": handoff["usage"]}
@@ -401,23 +405,23 @@ def _job_as_json(result: JobResult) -> dict[str, Any]:
     }
 
 
-def _jobs_as_text(first: JobResult, second: JobResult) -> str:
+def _format_jobs(first: JobResult, second: JobResult) -> str:
     rows = [["", first.job_id, second.job_id]]
-    first_cells, second_cells = _job_cells(first), _job_cells(second)
+    first_cells, second_cells = _build_job_cells(first), _build_job_cells(second)
     for label, first_cell in first_cells.items():
         rows.append([label, first_cell, second_cells[label]])
-    first_steps, second_steps = _latest(first), _latest(second)
+    first_steps, second_steps = _find_latest_handoffs(first), _find_latest_handoffs(second)
     for step_id in dict.fromkeys((*first_steps, *second_steps)):
         first_cell = _step_cell(first, first_steps, step_id)
         second_cell = _step_cell(second, second_steps, step_id)
         rows.append([step_id, first_cell, second_cell])
-    parts = [table(rows)]
+    parts = [format_table(rows)]
     for result in (first, second):
         parts.append(f"## Answer of {result.job_id}\n\n{answer_text(result) or NO_ANSWER}")
     return "\n\n".join(parts)
 
 
-def _latest(result: JobResult) -> dict[str, dict[str, Any] | None]:
+def _find_latest_handoffs(result: JobResult) -> dict[str, dict[str, Any] | None]:
     """Return the latest handoff of each step of the plan. None: the step has no handoff."""
     steps: dict[str, dict[str, Any] | None] = {}
     if result.plan is None:
@@ -441,18 +445,18 @@ def _step_cell(result: JobResult, steps: dict[str, dict[str, Any] | None], step_
         return "did not run"
     usage = handoff["usage"]
     tokens = usage["input_tokens"] + usage["output_tokens"]
-    return f"{count_text(tokens, 'token')}, {money(usage['cost_usd'])}"
+    return f"{count_text(tokens, 'token')}, {format_money(usage['cost_usd'])}"
 
 
-def _job_cells(result: JobResult) -> dict[str, str]:
+def _build_job_cells(result: JobResult) -> dict[str, str]:
     """Return the cells of one job in the table, by the label of the row."""
-    usage = usage_of(result)
+    usage = get_usage(result)
     return {
         "status": result.status.value,
         "model": result.model or "-",
         "turns": f"{usage.turns:,}",
         "tokens": f"{usage.input_tokens:,} + {usage.output_tokens:,}",
-        "cost": money(usage.cost_usd),
+        "cost": format_money(usage.cost_usd),
         "wall time": f"{result.wall_s:.1f} s",
         "sources": f"{len(result.citations):,}",
     }

@@ -30,7 +30,7 @@ Job = Annotated[
 ]
 
 
-def client_of_broker(or_else: str = "") -> Client:
+def connect_to_broker(or_else: str = "") -> Client:
     """Return a client of the broker.
 
     Args:
@@ -47,20 +47,20 @@ def client_of_broker(or_else: str = "") -> Client:
             "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it)"
             f"{or_else}"
         )
-    return client_with(settings)
+    return create_client(settings)
 
 
-def client_and_job(job: str) -> tuple[Client, JobId]:
+def connect_and_find_job(job: str) -> tuple[Client, JobId]:
     """Return a client of the broker, and the id that `job` names or begins.
 
     Raises:
         UserError: HANDOFF_REDIS_URL is not set, or `job` does not name exactly one job.
     """
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     return jobs, find_job(jobs.store, job)
 
 
-def client_with(settings: Settings) -> Client:
+def create_client(settings: Settings) -> Client:
     """Return a client with the short timeout of a command."""
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.supervisor.client import client
@@ -70,10 +70,10 @@ def client_with(settings: Settings) -> Client:
 
 def with_this_user(jobs: Client) -> Client:
     """Return the client with the user of the operating system as its actor."""
-    return jobs.acting_as(this_user("cli"))
+    return jobs.acting_as(get_user("cli"))
 
 
-def this_user(via: Literal["cli", "mcp"]) -> Actor:
+def get_user(via: Literal["cli", "mcp"]) -> Actor:
     """Return the user of the operating system as an actor.
 
     The variables USER and LOGNAME do not count, because any user can set them.
@@ -102,7 +102,7 @@ NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
 START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `handoff up`"
 
 
-def models_of_specialists(served: Mapping[str, ServedSpecialist]) -> set[str]:
+def collect_models(served: Mapping[str, ServedSpecialist]) -> set[str]:
     """Return the names of the models that the workers of these specialists use."""
     models: set[str] = set()
     for specialist in served.values():
@@ -136,14 +136,14 @@ def require_processes(jobs: Client, model: str | None = None) -> None:
 
     require_keys(jobs)
     served = jobs.store.presence.load_served_specialists()
-    has_supervisor = SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
+    has_supervisor = SUPERVISOR_QUEUE in jobs.store.presence.read_presence().queues
     if not served or not has_supervisor:
-        refusal = jobs.store.health.refusal()
+        refusal = jobs.store.health.find_refusal()
         if refusal:
             raise StoreUnavailable(refusal)
     if not served:
         raise UserError(NO_WORKERS)
-    if model not in (None, OFFLINE_MODEL) and models_of_specialists(served) == {OFFLINE_MODEL}:
+    if model not in (None, OFFLINE_MODEL) and collect_models(served) == {OFFLINE_MODEL}:
         raise UserError(
             f"--model {model} is not available: the workers of this broker have only the offline"
             " model; set ANTHROPIC_API_KEY there"

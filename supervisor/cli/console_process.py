@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.run_directory import RunDirectory
-from handoff_queue.shared.settings.ports import LOOPBACK, free_port
+from handoff_queue.shared.settings.ports import LOOPBACK, find_free_port
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -30,7 +30,7 @@ _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 _NAME = "serve"
 
 
-def console_spec(environment: Mapping[str, str], port: int) -> ChildSpec:
+def build_console_spec(environment: Mapping[str, str], port: int) -> ChildSpec:
     """Return the process of the console and the HTTP API on a port of loopback."""
     command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", "serve"]
     return ChildSpec(
@@ -98,9 +98,9 @@ def job_pages(
         yield None
         return
     environment = {"HANDOFF_REDIS_URL": redis_url, "HANDOFF_SERVE_USER_HEADER": "", **(keys or {})}
-    port = free_port()
+    port = find_free_port()
     with RunDirectory() as folder, Processes(folder.path) as processes:
-        processes.start(console_spec(environment, port))
+        processes.start(build_console_spec(environment, port))
         yield JobPages(processes, port)
 
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 import typer
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    clock,
     count_text,
+    format_clock,
+    get_stdout,
     print_message,
     shorten,
-    stdout,
     write_as_json,
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.json_forms import letter_as_json
+from handoff_queue.supervisor.client.json_forms import convert_letter
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
@@ -76,11 +76,11 @@ def dead(
         raise UserError("only `handoff dead list` takes -n: leave it out")
     if as_json and action in (DeadLetterAction.REQUEUE, DeadLetterAction.DROP):
         raise UserError("only `handoff dead list` and `show` take --json: leave it out")
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     letters = jobs.store.dead_letters
     match action:
         case DeadLetterAction.LIST:
-            _list(letters.newest(count or LISTED), as_json=as_json)
+            _print_list(letters.list_newest(count or LISTED), as_json=as_json)
         case DeadLetterAction.SHOW:
             _show(letters.find(str(letter)), as_json=as_json)
         case DeadLetterAction.REQUEUE:
@@ -119,13 +119,13 @@ def _check(action: DeadLetterAction, letter: str | None, *, everything: bool) ->
         raise UserError(problem)
 
 
-def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
+def _print_list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
-        write_as_json([letter_as_json(letter) for letter in letters])
+        write_as_json([convert_letter(letter) for letter in letters])
         return
     for letter in letters:
         write_line(
-            f"{letter.id}  {clock(letter.at)}  {shorten(letter.queue, 60)}:"
+            f"{letter.id}  {format_clock(letter.at)}  {shorten(letter.queue, 60)}:"
             f" {shorten(letter.reason, 200)}"
         )
         write_line(f"    {shorten(letter.body, 400)}")
@@ -134,9 +134,9 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 
 
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
-    from handoff_queue.supervisor.cli.display.job_report import readable
+    from handoff_queue.supervisor.cli.display.job_report import format_readable
 
     if as_json:
-        write_as_json(letter_as_json(letter))
+        write_as_json(convert_letter(letter))
     else:
-        write_line(readable(letter_as_json(letter), stdout().width).rstrip())
+        write_line(format_readable(convert_letter(letter), get_stdout().width).rstrip())

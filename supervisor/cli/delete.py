@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange, in_units
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     can_ask,
     confirm,
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.client.job_lookup import find_job
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -70,7 +70,7 @@ def delete(
         return _delete_tenant(tenant, WAIT_S if wait_s is None else wait_s, asks=not yes)
     if wait_s is not None:
         raise UserError("--wait is for the deletion of a tenant: leave it out")
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     job_id = find_job(jobs.store, job or "")
     jobs.delete(job_id)
     write_line(f"{job_id} is deleted")
@@ -80,39 +80,39 @@ def delete(
 def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
     if asks and not can_ask():
         raise UserError("--tenant asks before it deletes, and there is no terminal: use --yes")
-    jobs = client_of_broker()
-    if asks and not confirm(_question(jobs, tenant)):
+    jobs = connect_to_broker()
+    if asks and not confirm(_build_question(jobs, tenant)):
         print_message("nothing was deleted")
         return FAILED
     deletion = jobs.delete_tenant(tenant, wait_s=wait_s)
     counts = (
-        count_of(deletion.jobs, "job"),
-        count_of(deletion.schedules, "schedule"),
-        count_of(deletion.documents, "document"),
-        count_of(deletion.letters, "dead letter"),
-        count_of(deletion.notes, "note"),
-        count_of(deletion.tokens, "token"),
+        format_count(deletion.jobs, "job"),
+        format_count(deletion.schedules, "schedule"),
+        format_count(deletion.documents, "document"),
+        format_count(deletion.letters, "dead letter"),
+        format_count(deletion.notes, "note"),
+        format_count(deletion.tokens, "token"),
     )
-    write_line(f"tenant {plain(tenant)}: deleted {', '.join(counts)}")
+    write_line(f"tenant {replace_unsafe(tenant)}: deleted {', '.join(counts)}")
     if deletion.kept_documents:
-        kept_count = count_of(deletion.kept_documents, "document")
+        kept_count = format_count(deletion.kept_documents, "document")
         print_message(f"kept {kept_count} that jobs of other tenants hold, or may hold")
     if not deletion.is_complete:
         print_message(
-            f"{count_of(deletion.open_jobs, 'job')} had not ended in time: check that a supervisor"
-            " runs (`handoff doctor`), and repeat the command"
+            f"{format_count(deletion.open_jobs, 'job')} had not ended in time: check that a"
+            " supervisor runs (`handoff doctor`), and repeat the command"
         )
         return FAILED
     return OK
 
 
-def _question(jobs: Client, tenant: str) -> str:
+def _build_question(jobs: Client, tenant: str) -> str:
     from handoff_queue.shared.store.job_filter import JobFilter
 
-    by_status = jobs.store.jobs.counts(JobFilter(tenant=tenant))
+    by_status = jobs.store.jobs.count_by_status(JobFilter(tenant=tenant))
     still_open = sum(count for status, count in by_status.items() if not status.has_ended)
-    schedules = len(jobs.store.schedules.all(tenant))
+    schedules = len(jobs.store.schedules.list_all(tenant))
     return (
-        f"delete {count_of(sum(by_status.values()), 'job')} ({still_open:,} open) and"
-        f" {count_of(schedules, 'schedule')} of tenant {plain(tenant)}?"
+        f"delete {format_count(sum(by_status.values()), 'job')} ({still_open:,} open) and"
+        f" {format_count(schedules, 'schedule')} of tenant {replace_unsafe(tenant)}?"
     )

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
-from handoff_queue.shared.local.redis_server import OLDEST, find_server, version_of
-from handoff_queue.shared.providers.model_facts import open_without_redirects, server_of
+from handoff_queue.shared.local.redis_server import OLDEST, find_server, read_version
+from handoff_queue.shared.providers.model_facts import create_model_server, open_without_redirects
 from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
@@ -35,30 +35,35 @@ from handoff_queue.shared.types.names import (
     UNROUTED_QUEUE,
 )
 from handoff_queue.shared.types.specialist import Tier
-from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
-from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
+from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, create_client
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    format_clock,
+    get_stdout,
+    write_as_json,
+)
 from handoff_queue.supervisor.cli.doctor_models import (
     check_code_execution,
     check_contexts,
     check_managed_context,
     check_models,
-    specialists_by_managed_model,
-    specialists_by_model,
-    specialists_by_option,
+    group_specialists_by_managed_model,
+    group_specialists_by_model,
+    group_specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
     OFFLINE,
     CheckLevel,
     Finding,
-    brokers,
-    live_processes,
-    processes_with_announcement,
-    queues_by_node,
-    refused_queue,
+    ask_for_queues,
+    build_refused_queue_finding,
+    check_brokers,
+    check_live_processes,
+    select_announced_processes,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +106,7 @@ def doctor(as_json: AsJson = False) -> int:
     if as_json:
         write_as_json([asdict(finding) for finding in findings])
     else:
-        console = stdout()
+        console = get_stdout()
         for finding in findings:
             line = Text(f"{finding.level.value:<4}", style=_STYLE[finding.level])
             line.append(f"  {finding.about}: {finding.report}", style="default")
@@ -119,7 +124,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield from _without_broker()
         yield from _check_shell(settings)
     else:
-        yield from _broker(settings)
+        yield from _check_broker(settings)
 
 
 def _check_shell(
@@ -138,8 +143,8 @@ def _check_shell(
     """
     yield from find_ignored_variables(os.environ)
     if settings.policy_file is not None:
-        yield _policy(settings.policy_file)
-    access = model_access(settings)
+        yield _check_policy(settings.policy_file)
+    access = check_model_access(settings)
     finding = Finding(access.level, "this shell: model", access.report, access.fix)
     if is_fleet_live:
         report = f"{access.report}; only processes that are started from this shell would use it"
@@ -152,11 +157,11 @@ def _check_shell(
     if access.level is not CheckLevel.OK:
         return
     tiers = {Tier.CAPABLE: settings.supervisor_model, Tier.CHEAP: settings.specialist_model}
-    managed = specialists_by_managed_model(specialists, tiers)
+    managed = group_specialists_by_managed_model(specialists, tiers)
     if settings.model_provider == "anthropic":
-        server = server_of(settings)
-        models = specialists_by_model(tiers.values(), specialists)
-        options = specialists_by_option(specialists, tiers)
+        server = create_model_server(settings)
+        models = group_specialists_by_model(tiers.values(), specialists)
+        options = group_specialists_by_option(specialists, tiers)
         yield from check_models(server, models, managed, options)
         yield from check_code_execution(server, settings, specialists)
     else:
@@ -164,11 +169,11 @@ def _check_shell(
             yield from check_managed_context({}, name, users)
 
 
-def _policy(file: Path) -> Finding:
+def _check_policy(file: Path) -> Finding:
     """Return whether the policy of tools can be read."""
     about = "this shell: policy of tools"
     try:
-        rules = rules_in(file)
+        rules = read_rules(file)
     except UserError as error:
         return Finding(CheckLevel.FAIL, about, str(error), "correct this file")
     return Finding(CheckLevel.OK, about, f"{file}: {count_text(len(rules.rules), 'rule')}")
@@ -185,45 +190,47 @@ def _without_broker() -> Iterator[Finding]:
     except UserError as error:
         yield Finding(CheckLevel.FAIL, "private Redis", "there is no server binary", str(error))
     else:
-        number = ".".join(str(part) for part in version_of(server))
+        number = ".".join(str(part) for part in read_version(server))
         yield Finding(CheckLevel.OK, "private Redis", f"{server}, version {number}")
 
 
-def _broker(settings: Settings) -> Iterator[Finding]:
+def _check_broker(settings: Settings) -> Iterator[Finding]:
     """Yield the findings about the broker, its live processes and its jobs, and those of this
     shell that depend on them.
     """
     processes: list[LiveProcess] = []
     specialists: dict[str, SpecialistSpec] = {}
     try:
-        jobs = client_with(settings)
-        facts = jobs.store.health.facts()
-        refusal = jobs.store.health.refusal()
-        processes = jobs.store.presence.processes()
+        jobs = create_client(settings)
+        facts = jobs.store.health.read_facts()
+        refusal = jobs.store.health.find_refusal()
+        processes = jobs.store.presence.list_processes()
         if not processes and refusal is None:
             yield Finding(CheckLevel.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         if refusal is None:
             yield Finding(CheckLevel.OK, "broker and backend", "answers commands")
         else:
             yield _make_broker_finding(refusal)
-        yield from persistence(facts)
-        yield _signatures(jobs)
-        nodes = None if refusal else queues_by_node(settings)
-        yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
-        yield from _supervisors(jobs, nodes)
-        yield from _workers(jobs, can_announce=refusal is None)
-        announcements = jobs.store.presence.announcements()
+        yield from check_persistence(facts)
+        yield _check_signatures(jobs)
+        nodes = None if refusal else ask_for_queues(settings)
+        yield from check_live_processes(
+            processes, jobs.store.connection.now(), version("handoff-queue")
+        )
+        yield from _check_supervisors(jobs, nodes)
+        yield from _check_workers(jobs, can_announce=refusal is None)
+        announcements = jobs.store.presence.read_announcements()
         for announcement in announcements:
             for spec in announcement.specialists:
                 specialists[spec.name] = spec
         yield from check_contexts(announcements, settings.price_as)
         if nodes is not None:
-            yield from brokers(processes_with_announcement(processes), nodes)
-        yield from find_paused_agents(jobs.store.pauses.all())
-        yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
+            yield from check_brokers(select_announced_processes(processes), nodes)
+        yield from find_paused_agents(jobs.store.pauses.read_all())
+        yield from check_budgets(jobs.store.daily_budgets.read_today(DEFAULT_TENANT))
         yield from check_memory(jobs.store.notes.count(DEFAULT_TENANT))
-        yield from _waiting_jobs(jobs)
-        yield from _leftovers(jobs)
+        yield from _check_waiting_jobs(jobs)
+        yield from _check_leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
         yield _make_broker_finding(str(error))
     yield from _check_shell(
@@ -231,7 +238,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _signatures(jobs: Client) -> Finding:
+def _check_signatures(jobs: Client) -> Finding:
     """Return whether this shell signs its messages."""
     trust = jobs.store.trust
     if not trust.is_on:
@@ -249,7 +256,7 @@ def _make_broker_finding(why: str) -> Finding:
     return Finding(CheckLevel.FAIL, "broker", problem, fix or "check HANDOFF_REDIS_URL")
 
 
-def persistence(facts: RedisFacts) -> Iterator[Finding]:
+def check_persistence(facts: RedisFacts) -> Iterator[Finding]:
     """Yield findings about Redis: its version, role, persistence, eviction and memory. Pure."""
     version = ".".join(map(str, facts.version)) or "unknown"
     if facts.version >= OLDEST:
@@ -285,7 +292,9 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
             yield Finding(CheckLevel.OK, "memory", percent)
 
 
-def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
+def _check_supervisors(
+    jobs: Client, nodes: Mapping[str, Collection[str]] | None
+) -> Iterator[Finding]:
     """Yield findings about supervisors.
 
     Args:
@@ -304,7 +313,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
             yield Finding(CheckLevel.FAIL, f"queue {queue}", report, START_A_SUPERVISOR)
 
 
-def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
+def _check_workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     served = jobs.store.presence.load_served_specialists()
     if not served and not can_announce:
         yield Finding(CheckLevel.WARN, "workers", UNASKED)
@@ -313,12 +322,12 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     for name, specialist in served.items():
         workers = f"{count_text(len(specialist.workers), 'process')} with {specialist.slots} slots"
         yield Finding(CheckLevel.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
-    announcements = jobs.store.presence.announcements()
+    announcements = jobs.store.presence.read_announcements()
     yield from find_lost_slots(announcements)
     yield from find_not_served(announcements)
-    depths = jobs.store.health.depths()
+    depths = jobs.store.health.read_depths()
     for queue in jobs.store.connection.queue_access.refused:
-        yield refused_queue(queue, "this shell")
+        yield build_refused_queue_finding(queue, "this shell")
     yield from find_unserved_queues(depths, {*served, *RESERVED})
 
 
@@ -328,8 +337,8 @@ def find_not_served(announcements: Iterable[Announcement]) -> Iterator[Finding]:
         for name, reason in sorted(worker.not_served.items()):
             yield Finding(
                 CheckLevel.WARN,
-                f"worker {plain(worker.worker)}",
-                f"it cannot serve {plain(name)}: {plain(reason)}",
+                f"worker {replace_unsafe(worker.worker)}",
+                f"it cannot serve {replace_unsafe(name)}: {replace_unsafe(reason)}",
                 "correct this on its machine, or take `sandbox` or `runner` out of the"
                 " specialist's file",
             )
@@ -343,7 +352,9 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
         level = CheckLevel.FAIL if worker.lost_slots >= worker.slots else CheckLevel.WARN
         slots = count_text(worker.slots, "slot")
         report = f"{worker.lost_slots} of {slots} are lost: their tasks never ended"
-        yield Finding(level, f"worker {plain(worker.worker)}", report, "start this worker again")
+        yield Finding(
+            level, f"worker {replace_unsafe(worker.worker)}", report, "start this worker again"
+        )
 
 
 def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
@@ -362,23 +373,23 @@ def find_paused_agents(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
     for agent, pause in pauses.items():
         why = ""
         if pause.reason:
-            why = f": {plain(pause.reason)}"
+            why = f": {replace_unsafe(pause.reason)}"
         yield Finding(
             CheckLevel.WARN,
-            f"agent {plain(agent)}",
-            f"paused since {clock(pause.at)}{why}",
-            f"`handoff unpause {plain(agent)}`",
+            f"agent {replace_unsafe(agent)}",
+            f"paused since {format_clock(pause.at)}{why}",
+            f"`handoff unpause {replace_unsafe(agent)}`",
         )
 
 
-def budgets(today: TodaysBudgets) -> Iterator[Finding]:
+def check_budgets(today: TodaysBudgets) -> Iterator[Finding]:
     """Yield the spending of the day of all jobs and of the default tenant, with the limits.
     Pure.
     """
-    yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
+    yield _check_budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
         about = f"budget of the day, tenant {DEFAULT_TENANT}"
-        yield _budget(about, today.tenant, "HANDOFF_TENANT_DAY_", today)
+        yield _check_budget(about, today.tenant, "HANDOFF_TENANT_DAY_", today)
     if today.most_open_jobs:
         yield _open_jobs(today)
 
@@ -407,7 +418,9 @@ def _open_jobs(today: TodaysBudgets) -> Finding:
     return Finding(CheckLevel.WARN, about, f"{count}: no more jobs are accepted", fix)
 
 
-def _budget(about: str, spending: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
+def _check_budget(
+    about: str, spending: DaySpending, settings: str, today: TodaysBudgets
+) -> Finding:
     """Return the finding about a budget of the day.
 
     Args:
@@ -431,7 +444,7 @@ def find_unserved_queues(
     for depth in depths:
         if not depth.messages or depth.queue in served:
             continue
-        name = plain(depth.queue)
+        name = replace_unsafe(depth.queue)
         report = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
         if depth.waiting_handoffs:
             fix = (
@@ -443,9 +456,9 @@ def find_unserved_queues(
         yield Finding(CheckLevel.WARN, f"queue {name}", report, fix)
 
 
-def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
+def _check_waiting_jobs(jobs: Client) -> Iterator[Finding]:
     """Yield the jobs that wait for a person. They are not a fault of the system."""
-    waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
+    waiting = list(jobs.store.jobs.iterate_matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return
     asked_at: list[float] = []
@@ -454,7 +467,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
             asked_at.append(info.asked_at)
     since = ""
     if asked_at:
-        since = f", the first since {clock(min(asked_at))}"
+        since = f", the first since {format_clock(min(asked_at))}"
     yield Finding(
         CheckLevel.OK,
         "waiting for a person",
@@ -463,7 +476,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     )
 
 
-def _leftovers(jobs: Client) -> Iterator[Finding]:
+def _check_leftovers(jobs: Client) -> Iterator[Finding]:
     """Yield messages without a queue, and the number of dead letters."""
     unrouted = jobs.store.health.count_messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
@@ -473,7 +486,7 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
             f"{unrouted} messages without a queue",
             "find the program that publishes them",
         )
-    letters = len(jobs.store.dead_letters.newest())
+    letters = len(jobs.store.dead_letters.list_newest())
     if not letters:
         yield Finding(CheckLevel.OK, "dead letters", "none")
         return
@@ -494,7 +507,7 @@ class ModelAccess(NamedTuple):
     fix: str = ""
 
 
-def model_access(settings: Settings) -> ModelAccess:
+def check_model_access(settings: Settings) -> ModelAccess:
     """Return whether the model of these settings can be used. The offline model is a warning."""
     if settings.is_offline:
         fix = "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
@@ -502,7 +515,7 @@ def model_access(settings: Settings) -> ModelAccess:
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _check_provider(settings, names)
-    server = server_of(settings)
+    server = create_model_server(settings)
     return _ask(server.base, dict(server.headers), names)
 
 
@@ -510,9 +523,9 @@ def _check_provider(settings: Settings, names: str) -> ModelAccess:
     """Check that a client can be made. No free request works with all providers."""
     try:
         check_extra("worker", "a worker", "worker")
-        from handoff_queue.shared.runtime.models import provider_models  # imports the SDK
+        from handoff_queue.shared.runtime.models import create_provider_models  # imports the SDK
 
-        provider_models(settings)
+        create_provider_models(settings)
     except UserError as error:
         fix = "a worker started from here would refuse to start"
         return ModelAccess(CheckLevel.FAIL, str(error), fix)
@@ -532,16 +545,16 @@ def _ask(base: str, headers: dict[str, str], names: str) -> ModelAccess:
             return ModelAccess(CheckLevel.OK, f"{base} accepts the key ({names})")
     except urllib.error.HTTPError as error:
         with error:  # its connection is open
-            return _refused_request(base, error.code, names)
+            return _describe_refused_request(base, error.code, names)
     except (OSError, ValueError, HTTPException) as error:
         fix = _CHECK
         if "Tunnel connection failed: 407" in str(error):
             fix = _PROXY_REFUSES
-        report = f"{base} cannot be reached ({_reason_of(error)})"
+        report = f"{base} cannot be reached ({_describe_reason(error)})"
         return ModelAccess(CheckLevel.FAIL, report, fix)
 
 
-def _refused_request(base: str, status: int, names: str) -> ModelAccess:
+def _describe_refused_request(base: str, status: int, names: str) -> ModelAccess:
     """Return the meaning of an answer of a server or a proxy that lists no models.
 
     Args:
@@ -562,7 +575,7 @@ def _refused_request(base: str, status: int, names: str) -> ModelAccess:
     return ModelAccess(CheckLevel.OK, report)
 
 
-def _reason_of(error: Exception) -> str:
+def _describe_reason(error: Exception) -> str:
     """Return the operating system's text for a failed connection, or else the type of the
     error.
 

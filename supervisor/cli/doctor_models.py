@@ -24,20 +24,20 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import (
     COMPACTION_BETA,
     ContextEdit,
-    edits_in,
+    read_edits,
 )
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 Place = tuple[str, ...]
 """Names that lead to a capability in the facts of a model."""
 
 
-def specialists_by_model(
+def group_specialists_by_model(
     defaults: Iterable[str], specialists: Iterable[SpecialistSpec]
 ) -> dict[str, list[str]]:
     """Return the models in use, each with the specialists whose files name it."""
@@ -51,7 +51,7 @@ def specialists_by_model(
     return users
 
 
-def specialists_by_managed_model(
+def group_specialists_by_managed_model(
     specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
 ) -> dict[str, list[str]]:
     """Return the models of the specialists whose contexts the provider manages, each with the names
@@ -69,14 +69,14 @@ def specialists_by_managed_model(
     return users
 
 
-def specialists_by_option(
+def group_specialists_by_option(
     specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
 ) -> dict[str, dict[Place, list[str]]]:
     """Return the models of specialists with `effort` or `thinking` in their files. Each model has
     the places of these levels and types, and each place has the names of the specialists.
 
     Args:
-        defaults: see `specialists_by_managed_model`.
+        defaults: see `group_specialists_by_managed_model`.
     """
     users: dict[str, dict[Place, list[str]]] = {}
     for spec in specialists:
@@ -101,12 +101,12 @@ def check_managed_context(facts: object, name: str, users: Collection[str]) -> I
         facts: the server's facts about the model.
         users: specialists whose contexts the provider manages.
     """
-    has_edits = edits_in(facts)
+    has_edits = read_edits(facts)
     lacking = [edit.value for edit in ContextEdit if edit not in has_edits]
     if users and lacking:
         report = (
-            f"{plain(name)} has no {' and no '.join(lacking)}; the workers do it themselves for"
-            f" {', '.join(users)}"
+            f"{replace_unsafe(name)} has no {' and no '.join(lacking)}; the workers do it"
+            f" themselves for {', '.join(users)}"
         )
         yield Finding(CheckLevel.OK, "this shell: model", report, "")
 
@@ -120,37 +120,41 @@ def check_models(
     """Yield a finding for each model that retires or lacks a capability.
 
     Args:
-        models: see `specialists_by_model`.
-        managed: see `specialists_by_managed_model`.
-        options: see `specialists_by_option`.
+        models: see `group_specialists_by_model`.
+        managed: see `group_specialists_by_managed_model`.
+        options: see `group_specialists_by_option`.
     """
     managed = managed or {}
     options = options or {}
     for name in dict.fromkeys([*models, *managed, *options]):
         users = models.get(name, ())
         betas = [COMPACTION_BETA] if name in managed else []
-        facts = server.facts(name, betas)
-        yield from _retirement(plain(name), facts, users)
+        facts = server.fetch_facts(name, betas)
+        yield from _check_retirement(replace_unsafe(name), facts, users)
         lacking = [place[0] for place in (EFFORT, THINKING) if lacks(facts, place)]
         if lacking:
-            report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
+            report = (
+                f"{replace_unsafe(name)} has no {' and no '.join(lacking)}; its calls leave it out"
+            )
             yield Finding(CheckLevel.OK, "this shell: model", report, "")
         for place, askers in options.get(name, {}).items():
             if place[0] not in lacking and lacks(facts, place):
                 report = (
-                    f"{plain(name)} has no `{place[0]}: {place[-1]}`; the calls for"
+                    f"{replace_unsafe(name)} has no `{place[0]}: {place[-1]}`; the calls for"
                     f" {', '.join(askers)} leave it out"
                 )
                 yield Finding(CheckLevel.OK, "this shell: model", report, "")
         yield from check_managed_context(facts, name, managed.get(name, ()))
 
 
-def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> Iterator[Finding]:
+def _check_retirement(
+    name: str, facts: Mapping[str, Any], users: Collection[str]
+) -> Iterator[Finding]:
     if facts.get("lifecycle") not in ("deprecated", "retired"):
         return
     report = f"{name} is {facts['lifecycle']}"
     if isinstance(facts.get("retires_at"), str):
-        report += f" and retires on {plain(facts['retires_at'])[:10]}"
+        report += f" and retires on {replace_unsafe(facts['retires_at'])[:10]}"
     fix = "choose another model: HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL"
     if users:
         fix = f"choose another model in the files of these specialists: {', '.join(users)}"
@@ -164,10 +168,14 @@ def check_code_execution(
     for spec in specialists:
         if CODE_EXECUTION not in spec.tools:
             continue
-        choices = Models(settings).choices_of(settings.job_model, spec)
+        choices = Models(settings).list_choices(settings.job_model, spec)
         for model, remedy in without_code(server, [choice.name for choice in choices]):
-            report = f"{plain(model)} has no code execution, which `sandbox: provider` needs"
-            yield Finding(CheckLevel.WARN, f"specialist {spec.name}", report, plain(remedy))
+            report = (
+                f"{replace_unsafe(model)} has no code execution, which `sandbox: provider` needs"
+            )
+            yield Finding(
+                CheckLevel.WARN, f"specialist {spec.name}", report, replace_unsafe(remedy)
+            )
 
 
 def check_contexts(
@@ -186,13 +194,13 @@ def check_contexts(
             continue
         prices = Prices(provider, price_as)
         for spec in announcement.specialists:
-            for model in _models(spec, announcement):
+            for model in _list_models(spec, announcement):
                 findings = _check_context(spec, model, prices)
                 yield from (finding for finding in findings if finding not in seen)
                 seen.update(findings)
 
 
-def _models(spec: SpecialistSpec, announcement: Announcement) -> tuple[str, ...]:
+def _list_models(spec: SpecialistSpec, announcement: Announcement) -> tuple[str, ...]:
     """Return the models that may serve a specialist in a worker."""
     if spec.models:
         return spec.models
@@ -212,18 +220,18 @@ def _check_context(spec: SpecialistSpec, model: str, prices: Prices) -> list[Fin
         tokens: int | None = getattr(spec.context, field)
         if tokens is None:
             continue
-        problem = _problem(tokens, known)
+        problem = _find_problem(tokens, known)
         fix = f"lower context.{field} in the file of {spec.name}"
         if known == PromptLimits() and tokens >= USUAL_WINDOW and model != OFFLINE_MODEL:
             problem = f"is not known, so its context window counts as {USUAL_WINDOW:,}"
             fix += ", or set HANDOFF_PRICE_AS to a known model with the same window"
         if problem is not None:
-            report = f"context.{field} is {tokens:,} tokens; {plain(model)} {problem}"
+            report = f"context.{field} is {tokens:,} tokens; {replace_unsafe(model)} {problem}"
             findings.append(Finding(CheckLevel.WARN, f"specialist {spec.name}", report, fix))
     return findings
 
 
-def _problem(tokens: int, known: PromptLimits) -> str | None:
+def _find_problem(tokens: int, known: PromptLimits) -> str | None:
     """Return the problem with a limit, or None."""
     if known.window is not None and tokens >= known.window:
         return f"has a context window of {known.window:,}, so the server refuses requests first"

@@ -62,7 +62,7 @@ class AnnouncedProcess:
     node: Node
 
 
-def processes_with_announcement(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
+def select_announced_processes(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
     """Return the processes whose announcement this version can read."""
     announced: list[AnnouncedProcess] = []
     for process in processes:
@@ -71,7 +71,7 @@ def processes_with_announcement(processes: Iterable[LiveProcess]) -> list[Announ
     return announced
 
 
-def live_processes(
+def check_live_processes(
     processes: Sequence[LiveProcess], now: float, own_version: str
 ) -> Iterator[Finding]:
     """Yield the facts of all live processes, their failing model calls, and their differences.
@@ -80,12 +80,12 @@ def live_processes(
         now: Unix seconds.
         own_version: version of the package that runs this command.
     """
-    announced = processes_with_announcement(processes)
-    yield from _unreadable(processes)
-    yield from _facts(announced, now)
-    yield from failing_models(announced, now)
-    yield from refused_queues(announced)
-    yield from mixtures(announced, own_version)
+    announced = select_announced_processes(processes)
+    yield from _check_unreadable(processes)
+    yield from _iterate_facts(announced, now)
+    yield from check_failing_models(announced, now)
+    yield from check_refused_queues(announced)
+    yield from check_mixtures(announced, own_version)
     if announced and all(process.node.model == OFFLINE_MODEL for process in announced):
         fix = (
             "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a"
@@ -94,7 +94,7 @@ def live_processes(
         yield Finding(CheckLevel.WARN, "model of the fleet", OFFLINE, fix)
 
 
-def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
+def _check_unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
     for process in processes:
         if process.node is None:
             yield Finding(
@@ -105,7 +105,7 @@ def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
             )
 
 
-def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
+def _iterate_facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
     """Yield one line for all processes of a kind that announce the same."""
     alike: dict[tuple[str, ...], list[AnnouncedProcess]] = defaultdict(list)
     for process in processes:
@@ -127,14 +127,14 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
             count_text(slots, "slot"),
             f"broker {broker or 'unknown'}",
             f"model {model}{address}",
-            _newest_call(group, now),
+            _describe_newest_call(group, now),
         ]
         if len(group) > 1:
             parts.append(_join_names([process.name for process in group]))
         yield Finding(CheckLevel.OK, _process_names(group), shorten(", ".join(parts), 1_000))
 
 
-def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
+def _describe_newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
     states: list[ModelCalls] = []
     for process in group:
         states += process.node.calls
@@ -144,10 +144,10 @@ def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
     outcome = "succeeded"
     if newest.failures:
         outcome = "failed"
-    return f"last model call {outcome} {_ago(newest.called_at, now)}"
+    return f"last model call {outcome} {_format_ago(newest.called_at, now)}"
 
 
-def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
+def check_failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
     """Yield each model whose newest calls failed, with the words of its server.
 
     The check fails for a default model of the process, and for the model of its newest call. A
@@ -173,23 +173,23 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
         yield Finding(
             level,
             f"model {shorten(model, 100)}",
-            f"{_last_calls(failures)} of {_process_names(failing)} failed,"
-            f" the newest {_ago(newest, now)}: {shorten(error, 400)}",
+            f"{_describe_last_calls(failures)} of {_process_names(failing)} failed,"
+            f" the newest {_format_ago(newest, now)}: {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
 
 
-def refused_queues(processes: Iterable[AnnouncedProcess]) -> Iterator[Finding]:
+def check_refused_queues(processes: Iterable[AnnouncedProcess]) -> Iterator[Finding]:
     """Yield each queue that live processes leave out, because their Redis user may not use it."""
     processes_by_queue: dict[str, list[AnnouncedProcess]] = defaultdict(list)
     for process in processes:
         for queue in process.node.refused_queues:
             processes_by_queue[queue].append(process)
     for queue, group in sorted(processes_by_queue.items()):
-        yield refused_queue(queue, _process_names(group))
+        yield build_refused_queue_finding(queue, _process_names(group))
 
 
-def refused_queue(queue: str, processes: str) -> Finding:
+def build_refused_queue_finding(queue: str, processes: str) -> Finding:
     """Return the finding that some processes, named in words, leave out a queue."""
     name = shorten(queue, 100)
     return Finding(
@@ -208,20 +208,20 @@ def _is_failure(process: AnnouncedProcess, calls: ModelCalls, now: float) -> boo
     return is_newest or calls.model in process.node.models.values()
 
 
-def _last_calls(count: int) -> str:
+def _describe_last_calls(count: int) -> str:
     if count == 1:
         return "the last call"
     return f"the last {count} calls"
 
 
-def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
+def check_mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
     """Yield the differences between processes that should be alike: versions, providers,
     servers, and the models of an agent.
     """
-    versions = _values(processes, "version") - {""}
+    versions = _collect_values(processes, "version") - {""}
     if len(versions) > 1:
         values = _group_by_value(processes, "version")
-        yield _difference("versions", values, "start all processes again with one version")
+        yield _build_difference("versions", values, "start all processes again with one version")
     elif versions and own_version not in versions:
         yield Finding(
             CheckLevel.WARN,
@@ -229,31 +229,31 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             f"{own_version}, and the fleet runs {_join_names(sorted(versions))}",
             "use the version of the fleet here",
         )
-    if len(_values(processes, "model")) > 1:
+    if len(_collect_values(processes, "model")) > 1:
         fix = "give all processes the same key, or HANDOFF_OFFLINE=true"
-        yield _difference("providers", _group_by_value(processes, "model"), fix)
-    elif len(_values(processes, "server")) > 1:
+        yield _build_difference("providers", _group_by_value(processes, "model"), fix)
+    elif len(_collect_values(processes, "server")) > 1:
         fix = "give all processes the same ANTHROPIC_BASE_URL"
-        yield _difference("model servers", _group_by_value(processes, "server"), fix)
-    differing = _models_of_an_agent(processes)
+        yield _build_difference("model servers", _group_by_value(processes, "server"), fix)
+    differing = _list_agent_models(processes)
     if differing:
         fix = (
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEW_MODEL"
         )
-        yield _difference("models", _join_names(differing), fix)
+        yield _build_difference("models", _join_names(differing), fix)
 
 
-def _difference(about: str, values: str, fix: str) -> Finding:
+def _build_difference(about: str, values: str, fix: str) -> Finding:
     return Finding(CheckLevel.WARN, about, f"processes differ: {values}", fix)
 
 
-def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
+def _collect_values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
     """Return the different values of a field of the announcements."""
     return {getattr(process.node, field) for process in processes}
 
 
-def _models_of_an_agent(processes: Iterable[AnnouncedProcess]) -> list[str]:
+def _list_agent_models(processes: Iterable[AnnouncedProcess]) -> list[str]:
     """Return `agent: model or model` of each agent that processes of the same provider run with
     different models.
     """
@@ -268,7 +268,9 @@ def _models_of_an_agent(processes: Iterable[AnnouncedProcess]) -> list[str]:
     return differing
 
 
-def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -> Iterator[Finding]:
+def check_brokers(
+    processes: Iterable[AnnouncedProcess], answering: Collection[str]
+) -> Iterator[Finding]:
     """Yield a line for each process that does not answer on this broker, and one for the
     others.
 
@@ -317,7 +319,7 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(shorten(name, 200) for name in names[:MAX_NAMED]) + more
 
 
-def _ago(at: float, now: float) -> str:
+def _format_ago(at: float, now: float) -> str:
     seconds = max(0.0, now - at)
     if seconds < 120:
         return f"{seconds:.0f} s ago"
@@ -326,18 +328,18 @@ def _ago(at: float, now: float) -> str:
     return f"{seconds / 3_600:.0f} h ago"
 
 
-def queues_by_node(settings: Settings) -> dict[str, set[str]]:
+def ask_for_queues(settings: Settings) -> dict[str, set[str]]:
     """Return the queues of each live Celery node."""
     from kombu.exceptions import SerializationError
 
     from handoff_queue.shared.broker.celery_app import make_app
-    from handoff_queue.shared.settings.settings import redis_url_of
+    from handoff_queue.shared.settings.settings import get_redis_url
 
-    app = make_app("cli", redis_url_of(settings), settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
+    app = make_app("cli", get_redis_url(settings), settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
     queues_of: dict[str, set[str]] = {}
 
     def record(reply: object) -> None:
-        queues_of.update(queues_in(reply))
+        queues_of.update(parse_queues(reply))
 
     # A worker that was taken over may send a reply that kombu cannot read.
     with suppress(TypeError, ValueError, RecursionError, SerializationError):
@@ -345,7 +347,7 @@ def queues_by_node(settings: Settings) -> dict[str, set[str]]:
     return queues_of
 
 
-def queues_in(reply: object) -> dict[str, set[str]]:
+def parse_queues(reply: object) -> dict[str, set[str]]:
     """Return the queues of the nodes in a reply. Every program that reaches Redis can send one."""
     queues_of: dict[str, set[str]] = {}
     if not isinstance(reply, Mapping):

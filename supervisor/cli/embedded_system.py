@@ -10,18 +10,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.fork_server import celery_fork_server
+from handoff_queue.shared.local.fork_server import start_celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import key_variables, make_keys_of, with_keys
-from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR, WORKER, new_identities
+from handoff_queue.shared.trust.key_files import build_key_variables, make_keys_of, with_keys
+from handoff_queue.shared.trust.keyring import (
+    CLIENT,
+    CONSOLE,
+    SUPERVISOR,
+    WORKER,
+    create_identities,
+)
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs
-from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
+from handoff_queue.supervisor.cli.celery_process import build_celery_command, find_messages
 from handoff_queue.supervisor.cli.console_process import JobPages, job_pages
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
@@ -56,9 +62,9 @@ class EmbeddedSystem:
         self._settings = settings
         self._interrupted = interrupted
         if interrupted is None:
-            self._worker_variables = worker_variables_with_own_redis(settings)
+            self._worker_variables = build_own_redis_worker_variables(settings)
         else:
-            self._worker_variables = interrupted_runs.worker_variables_of(settings, interrupted)
+            self._worker_variables = interrupted_runs.read_worker_variables(settings, interrupted)
         self._parts = ExitStack()
         self._keep_as: str | None = None
         self._is_kept = interrupted is not None
@@ -69,13 +75,13 @@ class EmbeddedSystem:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._interrupted:
                 interrupted_runs.restore(self._settings, self._interrupted, self._folder)
-            fork_server = celery_fork_server(is_offline=self._settings.is_offline)
+            fork_server = start_celery_fork_server(is_offline=self._settings.is_offline)
             if fork_server is not None:
                 parts.enter_context(fork_server)
             self._processes = parts.enter_context(Processes(self._folder, fork_server))
             self.url = PrivateRedis(self._processes, self._folder).start()
             self._make_keys()
-            for spec in self._children():
+            for spec in self._build_children():
                 self._processes.start(spec)
             self._parts = parts.pop_all()
         return self
@@ -125,7 +131,7 @@ class EmbeddedSystem:
             if time.monotonic() > until:
                 raise UserError(
                     f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s:"
-                    f" {self._error_in_logs()}"
+                    f" {self._find_error_in_logs()}"
                 )
             time.sleep(_CHECK_EVERY_S)
 
@@ -141,43 +147,45 @@ class EmbeddedSystem:
                 f"the private Redis has ended: {broken_children['redis'].splitlines()[-1]}"
             )
         if broken_children:
-            raise UserError(self._error_in_logs())
+            raise UserError(self._find_error_in_logs())
 
     def _make_keys(self) -> None:
         """Make the keys of a new run. An interrupted run keeps its keys."""
         self._keys = self._folder / "redis" / KEYS_FOLDER
         if self._interrupted is None:
-            make_keys_of(self._keys, new_identities(()), is_for_one_run=True)
+            make_keys_of(self._keys, create_identities(()), is_for_one_run=True)
 
-    def variables(self, identity: str) -> dict[str, str]:
+    def build_variables(self, identity: str) -> dict[str, str]:
         """Return the variables with the keys of one kind of process."""
-        return key_variables(self._keys, identity)
+        return build_key_variables(self._keys, identity)
 
-    def pages(self, *, are_wanted: bool) -> AbstractContextManager[JobPages | None]:
+    def open_pages(self, *, are_wanted: bool) -> AbstractContextManager[JobPages | None]:
         """Return the console of this system, or None if no pages are wanted."""
-        return job_pages(self.url, self.variables(CONSOLE), are_wanted=are_wanted)
+        return job_pages(self.url, self.build_variables(CONSOLE), are_wanted=are_wanted)
 
-    def client_settings(self) -> Settings:
+    def build_client_settings(self) -> Settings:
         """Return the settings of a client of this system."""
         return with_keys(self._settings, self._keys, CLIENT)
 
-    def _children(self) -> list[ChildSpec]:
+    def _build_children(self) -> list[ChildSpec]:
         environment = {
             **self._worker_variables,
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
-        commands = {"supervisor": _command("supervisor", "handoff_queue.supervisor.app", 8)}
+        commands = {"supervisor": _build_command("supervisor", "handoff_queue.supervisor.app", 8)}
         for n in range(1, WORKERS + 1):
-            commands[f"worker{n}"] = _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
+            commands[f"worker{n}"] = _build_command(
+                f"worker{n}", "handoff_queue.workers.app", SLOTS
+            )
         child_specs: list[ChildSpec] = []
         for name, command in commands.items():
             identity = SUPERVISOR if name == SUPERVISOR else WORKER
-            variables = {**environment, **self.variables(identity)}
+            variables = {**environment, **self.build_variables(identity)}
             child_specs.append(ChildSpec(name, command, variables, fatal_exit_code=BAD_INPUT))
         return child_specs
 
-    def _error_in_logs(self) -> str:
+    def _find_error_in_logs(self) -> str:
         """Return the first message for a person in the logs of the processes.
 
         The logs of ended processes come first. Without a message, return the last line of the
@@ -190,7 +198,7 @@ class EmbeddedSystem:
             if path.stem == "redis":
                 continue
             log = path.read_text(errors="replace")
-            messages = messages_in(log)
+            messages = find_messages(log)
             if messages:
                 return messages[0]
             lines = log.strip().splitlines()
@@ -202,16 +210,16 @@ class EmbeddedSystem:
 def _has_announced_all(jobs: Client) -> bool:
     """Return whether the supervisor and all workers of the system have announced themselves."""
     presence = jobs.store.presence
-    if len(presence.announcements()) < WORKERS:
+    if len(presence.read_announcements()) < WORKERS:
         return False
-    return SUPERVISOR_QUEUE in presence.presence().queues
+    return SUPERVISOR_QUEUE in presence.read_presence().queues
 
 
-def worker_variables_of(settings: Settings) -> dict[str, str]:
+def build_worker_variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables of the workers except the Redis URL, with absolute paths."""
     variables = {
-        "HANDOFF_SPECIALISTS_DIRS": _folders_as_json(settings.specialists_dirs, "--specialists"),
-        "HANDOFF_TOOLS_DIRS": _folders_as_json(settings.tools_dirs, "--tools"),
+        "HANDOFF_SPECIALISTS_DIRS": _encode_folders(settings.specialists_dirs, "--specialists"),
+        "HANDOFF_TOOLS_DIRS": _encode_folders(settings.tools_dirs, "--tools"),
     }
     if settings.offline is not None:
         variables["HANDOFF_OFFLINE"] = str(settings.offline).lower()
@@ -220,17 +228,17 @@ def worker_variables_of(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def worker_variables_with_own_redis(settings: Settings) -> dict[str, str]:
+def build_own_redis_worker_variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables of workers whose Redis no other program uses. These workers
     keep the turns for `handoff trace` unless the user has set HANDOFF_KEEP_TURNS.
     """
-    variables = worker_variables_of(settings)
+    variables = build_worker_variables(settings)
     if "keep_turns" not in settings.model_fields_set:
         variables["HANDOFF_KEEP_TURNS"] = "true"
     return variables
 
 
-def _folders_as_json(paths: tuple[Path, ...], option: str) -> str:
+def _encode_folders(paths: tuple[Path, ...], option: str) -> str:
     """Return folders as a JSON list of absolute paths.
 
     Args:
@@ -240,5 +248,5 @@ def _folders_as_json(paths: tuple[Path, ...], option: str) -> str:
     return json.dumps([str(path) for path in absolute])
 
 
-def _command(name: str, app: str, slots: int) -> list[str]:
-    return celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(slots))
+def _build_command(name: str, app: str, slots: int) -> list[str]:
+    return build_celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(slots))

@@ -10,10 +10,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from handoff_queue.shared.settings.optional_packages import is_optional, missing
+from handoff_queue.shared.settings.optional_packages import describe_missing_package, is_optional
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import INTERRUPTED, HandoffError, StoreUnavailable, UserError
-from handoff_queue.supervisor.cli.display.file_errors import file_problem
+from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, print_message
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
         return result
 
     try:
-        code = _outcome(run_and_flush)
+        code = _run_command(run_and_flush)
     except BrokenPipe:  # `handoff list | head` is not an error
         code = OK
     sys.exit(code)
@@ -88,7 +88,7 @@ def end_like_ctrl_c() -> None:
             signal.signal(kind, interrupt)
 
 
-def _outcome(command: Callable[[], object]) -> int:
+def _run_command(command: Callable[[], object]) -> int:
     """Run a command, print its error as one line, and return the exit code."""
     try:
         result = command()
@@ -102,13 +102,13 @@ def _outcome(command: Callable[[], object]) -> int:
     except BrokenPipe:
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
-        return _unforeseen(error)
+        return _report_unforeseen(error)
     if isinstance(result, int):
         return result
     return OK
 
 
-def _usage_problem(error: Any) -> str | None:
+def _describe_usage_problem(error: Any) -> str | None:
     """Return one line about a command line that Typer refuses, with the command that prints
     its help.
 
@@ -126,7 +126,7 @@ def _usage_problem(error: Any) -> str | None:
         if close:
             message += f": did you mean {options[close[0]]}?"
     else:
-        message = _wrong_value(error) or _with_advice(error.format_message(), error)
+        message = _find_wrong_value(error) or _with_advice(error.format_message(), error)
         if not message:
             return None
     command = context.command_path if context else "handoff"
@@ -149,45 +149,45 @@ def _with_advice(message: str, error: Any) -> str:
     return message
 
 
-def _wrong_value(error: Any) -> str | None:
+def _find_wrong_value(error: Any) -> str | None:
     """Return the option and its wrong value, if Typer's error comes from Pydantic."""
     from pydantic import ValidationError
 
-    from handoff_queue.shared.types.message import problem_text, with_value
+    from handoff_queue.shared.types.message import describe_problem, with_value
 
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         return None
     problem = cause.errors(include_url=False)[0]
-    text = problem_text(problem["type"], problem["msg"])
+    text = describe_problem(problem["type"], problem["msg"])
     error.message = with_value(text, problem["input"])
     message: str = error.format_message()
     return message
 
 
-def _unforeseen(error: Exception) -> int:
+def _report_unforeseen(error: Exception) -> int:
     """Print an error that no command handles, and return the exit code."""
     if isinstance(error, HandoffError):
         print_message(str(error))
         return FAILED
     if isinstance(error, ModuleNotFoundError) and is_optional(error.name or ""):
-        print_message(missing(error.name or "", "this command", "all"))
+        print_message(describe_missing_package(error.name or "", "this command", "all"))
         return BAD_INPUT
     if isinstance(error, OSError):
-        print_message(file_problem(error))
+        print_message(describe_file_problem(error))
         return FAILED
     if hasattr(error, "format_message"):  # an error of Typer, such as a missing argument
-        message = _usage_problem(error)
+        message = _describe_usage_problem(error)
         if message:
             print_message(message)
         return BAD_INPUT
     # Redis was lost while Celery published a message.
     if type(error).__module__.startswith(("kombu.", "redis.")):
-        from handoff_queue.shared.store.redis.connection import unreachable
+        from handoff_queue.shared.store.redis.connection import describe_unreachable
 
-        print_message(unreachable(str(error)))
+        print_message(describe_unreachable(str(error)))
         return NO_REDIS
-    hide = _hiding_secrets()
+    hide = _create_secret_filter()
     if os.environ.get(DEBUG):
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
     description = f"{type(error).__name__}: {hide(str(error))[:300]}"
@@ -195,18 +195,18 @@ def _unforeseen(error: Exception) -> int:
     return INTERNAL_ERROR
 
 
-def _hiding_secrets() -> Callable[[str], str]:
+def _create_secret_filter() -> Callable[[str], str]:
     """Return a function that removes the secrets of this process from a text, because users
     publish reports of errors.
     """
     from handoff_queue.shared.observability.redaction import (
         Redactor,
-        secrets_of,
+        find_secrets,
         without_credentials,
     )
     from handoff_queue.shared.settings.settings import load_settings
 
     try:
-        return Redactor(secrets_of(load_settings())).text
+        return Redactor(find_secrets(load_settings())).redact_text
     except UserError:
         return without_credentials

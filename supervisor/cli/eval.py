@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
-    money,
+    format_money,
     print_message,
     print_progress,
     write_as_json,
@@ -23,14 +23,14 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
     PipelineWorkflow,
+    build_job_limits,
+    build_variants,
     check_within,
-    limits_within,
+    describe_worst_case,
     print_resume_hint,
     read_documents,
+    read_workflow_for,
     run_name,
-    variants_of,
-    workflow_for,
-    worst_case,
 )
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
@@ -40,7 +40,7 @@ from handoff_queue.supervisor.cli.options import (
     GraderModel,
     PriorityOption,
     Timeout,
-    amount,
+    convert_amount,
 )
 from handoff_queue.supervisor.cli.request_options import check_times
 
@@ -145,15 +145,15 @@ def evaluate(
     name = run_name(run, "eval")
     cases = read_golden(golden)
     check_times(timeout, deadline)
-    limits = limits_within(timeout, settings)
-    variants = variants_of(modes, models)
+    limits = build_job_limits(timeout, settings)
+    variants = build_variants(modes, models)
     plan = EvaluationPlan(
         name=name,
         cases=cases,
         variants=variants,
         repeat=repeat,
-        workflow=workflow_for(variants, workflow),
-        documents=_documents_of(cases, settings),
+        workflow=read_workflow_for(variants, workflow),
+        documents=_read_documents(cases, settings),
         limits=limits,
         priority=priority,
         deadline_s=deadline,
@@ -162,13 +162,13 @@ def evaluate(
     _check_grader(cases, is_graded=not no_grader, grader_model=grader_model, min_score=min_score)
     options = EvaluationOptions(
         at_once=at_once,
-        max_microusd=amount("--max-usd", max_usd),
+        max_microusd=convert_amount("--max-usd", max_usd),
         grader_model=grader_model,
         is_graded=not no_grader,
         golden=golden.name,
     )
     try:
-        report = _carry_out(plan, options, settings)
+        report = _run_trials(plan, options, settings)
     except KeyboardInterrupt:
         return print_resume_hint(name)
     if as_json:
@@ -195,15 +195,15 @@ def _exit_code(
 ) -> int:
     """Print the cost and the problems. Return 1 if there is a problem, or else 0."""
     from handoff_queue.supervisor.cli.display.evaluation_report import (
-        accounts_of,
+        build_accounts,
         describe_unmeasured_parts,
     )
-    from handoff_queue.supervisor.evaluation.summary import shortfalls
+    from handoff_queue.supervisor.evaluation.summary import find_shortfalls
 
-    for line in accounts_of(report):
+    for line in build_accounts(report):
         print_progress(line)
     problems = [
-        *shortfalls(report.rows, min_pass_rate, min_score),
+        *find_shortfalls(report.rows, min_pass_rate, min_score),
         *describe_unmeasured_parts(report),
     ]
     for problem in problems:
@@ -213,12 +213,15 @@ def _exit_code(
     return OK
 
 
-def _carry_out(
+def _run_trials(
     plan: EvaluationPlan, options: EvaluationOptions, settings: Settings
 ) -> EvaluationReport:
     """Run all trials and print a line for each. Return the outcomes in the order of the plan."""
-    from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport, line_of
-    from handoff_queue.supervisor.cli.evaluation_system import grader_for, is_free, whole_system
+    from handoff_queue.supervisor.cli.display.evaluation_report import (
+        EvaluationReport,
+        format_outcome,
+    )
+    from handoff_queue.supervisor.cli.evaluation_system import create_grader, is_free, whole_system
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
     from handoff_queue.supervisor.evaluation.trials import Evaluation
 
@@ -226,16 +229,16 @@ def _carry_out(
     with whole_system(settings, plan.name, models) as (jobs, check):
         grader = None
         if options.is_graded:
-            grader = grader_for(jobs, settings, options.grader_model)
+            grader = create_grader(jobs, settings, options.grader_model)
         budget = EvaluationBudget(options.max_microusd, options.at_once)
         runner = JobRunner(jobs, budget, check)
         evaluation = Evaluation(replace(plan, grader=grader), runner)
         _announce(evaluation.plan, options, is_free=is_free(jobs, models, grader))
         outcomes: list[TrialOutcome] = []
         trials = plan.trials
-        for outcome in evaluation.outcomes():
+        for outcome in evaluation.iterate_outcomes():
             outcomes.append(outcome)
-            print_progress(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
+            print_progress(f"{len(outcomes)}/{len(trials)}  {format_outcome(outcome)}")
         places = {trial: place for place, trial in enumerate(trials)}
         outcomes.sort(key=lambda outcome: places[outcome.trial])
         report = EvaluationReport(
@@ -251,11 +254,11 @@ def _carry_out(
 
 def _store_summary(jobs: Client, report: EvaluationReport, golden: str) -> None:
     """Store the figures for the console. Without Redis, print a line: the results are not lost."""
-    from handoff_queue.supervisor.evaluation.history import summary_of
+    from handoff_queue.supervisor.evaluation.history import build_summary
 
     try:
         now = jobs.store.connection.now()
-        summary = summary_of(
+        summary = build_summary(
             report.plan.name, golden, report.rows, report.usage.cost_usd, len(report.not_run), now
         )
         jobs.store.evaluations.add(summary)
@@ -278,11 +281,11 @@ def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool
     )
     limit = None
     if options.max_microusd is not None:
-        limit = money(cost_usd(options.max_microusd))
-    print_progress(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
+        limit = format_money(cost_usd(options.max_microusd))
+    print_progress(f"{plan.name}: it costs {describe_worst_case(limit, is_free=is_free)}")
 
 
-def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, FolderReading]:
+def _read_documents(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, FolderReading]:
     """Return the documents of the cases, by folder.
 
     Raises:
@@ -336,6 +339,6 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
         )
     for trial in plan.first_trials:
         try:
-            check_within(plan.job_of(trial).request, settings, max_usd)
+            check_within(plan.build_job(trial).request, settings, max_usd)
         except UserError as error:
             raise UserError(f"{trial.case.id}: {error.line}") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import INTERRUPTED, UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.options import ADVANCED
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
-    limits_of,
+    build_limits,
     print_left_out_files,
 )
 
@@ -36,7 +36,7 @@ MAX_WAYS = 50
 """Most variants of one evaluation."""
 
 
-def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
+def build_variants(modes: str, models: str | None) -> tuple[Variant, ...]:
     """Return each mode with each model.
 
     Raises:
@@ -44,7 +44,7 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     """
     from handoff_queue.supervisor.evaluation.trials import Variant
 
-    chosen_modes = [_mode(name) for name in _parse_names(modes, "--modes")]
+    chosen_modes = [_parse_mode(name) for name in _parse_names(modes, "--modes")]
     chosen_models: tuple[str | None, ...] = (None,)
     if models is not None:
         chosen_models = _parse_names(models, "--models")
@@ -71,7 +71,7 @@ PipelineWorkflow = Annotated[
 ]
 
 
-def workflow_for(variants: Sequence[Variant], name: str | None) -> Workflow | None:
+def read_workflow_for(variants: Sequence[Variant], name: str | None) -> Workflow | None:
     """Return the workflow for mode `pipeline`, or None without this mode.
 
     Raises:
@@ -108,13 +108,13 @@ def run_name(name: str | None, kind: str) -> str:
     return name
 
 
-def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
+def build_job_limits(timeout_s: int | None, settings: Settings) -> JobLimits:
     """Return the limits of each job.
 
     Raises:
         UserError: `timeout_s` is out of bounds.
     """
-    return limits_of(RequestOptions("", timeout_s=timeout_s), settings.max_depth)
+    return build_limits(RequestOptions("", timeout_s=timeout_s), settings.max_depth)
 
 
 def read_documents(place: Path, settings: Settings) -> FolderReading:
@@ -142,17 +142,17 @@ def check_within(request: Request, settings: Settings, max_usd: float | None) ->
         UserError: see `check_request` and `plan_of`.
     """
     from handoff_queue.supervisor.client.request import check_request
-    from handoff_queue.supervisor.client.submission import plan_of
+    from handoff_queue.supervisor.client.submission import build_plan
 
     max_microusd = None
     if max_usd is not None:
         max_microusd = 1
     limits = request.limits.model_copy(update={"max_microusd": max_microusd})
     check_request(replace(request, limits=limits), settings)
-    plan_of(request)
+    build_plan(request)
 
 
-def worst_case(limit: str | None, *, is_free: bool) -> str:
+def describe_worst_case(limit: str | None, *, is_free: bool) -> str:
     """Return the highest cost in words.
 
     Args:
@@ -179,9 +179,9 @@ def _parse_names(text: str, option: str) -> tuple[str, ...]:
     return names
 
 
-def _mode(name: str) -> Mode:
+def _parse_mode(name: str) -> Mode:
     try:
         return Mode(name)
     except ValueError as error:
-        fix = suggestion(name, Mode)
+        fix = suggest_name(name, Mode)
         raise UserError(f"--modes: {name[:40]!r} is not a mode: {fix}") from error

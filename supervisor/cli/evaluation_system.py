@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.supervisor.cli.connection import (
-    models_of_specialists,
+    collect_models,
     require_processes,
     with_this_user,
 )
@@ -57,7 +57,7 @@ def whole_system(
     system = EmbeddedSystem(settings, interrupted=interrupted)
     with system:
         try:
-            jobs = with_this_user(client.connect(system.url, system.client_settings()))
+            jobs = with_this_user(client.connect(system.url, system.build_client_settings()))
             print_progress(
                 "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
             )
@@ -68,7 +68,7 @@ def whole_system(
             raise
 
 
-def grader_for(jobs: Client, settings: Settings, model: str | None) -> AnswerGrader:
+def create_grader(jobs: Client, settings: Settings, model: str | None) -> AnswerGrader:
     """Return the grader: the specialist `reviewer` if a worker serves it, or else an all-rounder.
 
     Args:
@@ -86,7 +86,7 @@ def grader_for(jobs: Client, settings: Settings, model: str | None) -> AnswerGra
 
 
 def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
-    if models_of_specialists(served) == {OFFLINE_MODEL}:
+    if collect_models(served) == {OFFLINE_MODEL}:
         return None
     return settings.review_model or settings.supervisor_model
 
@@ -98,7 +98,7 @@ def is_free(jobs: Client, models: tuple[str | None, ...], grader: AnswerGrader |
         models: the models of the jobs. None: the default models of the workers.
         grader: the grader, or None without a grader.
     """
-    if models_of_specialists(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
+    if collect_models(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
         return True
     if grader is not None:
         models = (*models, grader.model)

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.job_lookup import find_job
-from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
+from handoff_queue.supervisor.text.sanitizing import escape_unsafe_in_json, replace_unsafe
 
 
 def export(
@@ -47,19 +47,21 @@ def export(
     """
     if (job is None) == (tenant is None):
         raise UserError("name a job, or a tenant with --tenant, but not both")
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     if tenant is not None:
         lines = _Lines(jobs.export_tenant(tenant, texts=texts))
-        write_lines(output, map(json_for_all, lines))
+        write_lines(output, map(escape_unsafe_in_json, lines))
         if lines.are_empty:
-            print_message(f"tenant {plain(tenant)} has no jobs, schedules or notes: check the name")
-        subject = f"tenant {plain(tenant)}"
+            print_message(
+                f"tenant {replace_unsafe(tenant)} has no jobs, schedules or notes: check the name"
+            )
+        subject = f"tenant {replace_unsafe(tenant)}"
     else:
         job_id = find_job(jobs.store, job or "")
-        write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
+        write_out(output, escape_unsafe_in_json(jobs.export(job_id, texts=texts).to_json()) + "\n")
         subject = job_id
     if output != STDOUT:
-        print_progress(f"{subject} is in {plain(str(output))}")
+        print_progress(f"{subject} is in {replace_unsafe(str(output))}")
     return OK
 
 

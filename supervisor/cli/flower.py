@@ -8,7 +8,7 @@ from pathlib import Path
 
 from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.celery_process import build_celery_command
 
 OPTIONS = (
     "--read_only",
@@ -26,7 +26,7 @@ _STORED_IN = "flower-password"
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
-def flower_password(folder: Path) -> str:
+def load_flower_password(folder: Path) -> str:
     """Return Flower's password for this home folder. The first call generates and stores it.
 
     A new password replaces a stored password that other users could read, or that is
@@ -50,7 +50,7 @@ def flower_password(folder: Path) -> str:
     return password
 
 
-def flower_command(folder: Path, port: int) -> list[str]:
+def build_flower_command(folder: Path, port: int) -> list[str]:
     """Return the command line of Flower.
 
     Flower keeps its state below `folder` as a pickle, which can run code when it is read. Only
@@ -58,7 +58,7 @@ def flower_command(folder: Path, port: int) -> list[str]:
     """
     state_folder = folder / "flower"
     state_folder.mkdir(mode=0o700, exist_ok=True)
-    return celery_command(
+    return build_celery_command(
         "handoff_queue.supervisor.app",
         "flower",
         "--address=127.0.0.1",

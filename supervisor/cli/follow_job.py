@@ -20,17 +20,17 @@ from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.remedies import with_remedy_in_place
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
-    line_of_terminal,
+    get_stderr,
     print_message,
     print_progress,
-    stderr,
+    read_terminal_line,
     write_json,
 )
 from handoff_queue.supervisor.cli.errors import (
     exit_code_of,
 )
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.answer import Draft
@@ -46,8 +46,8 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question, *, is_private:
     Args:
         is_private: True if no other command can reach the job.
     """
-    from handoff_queue.supervisor.cli.display.answer import account
-    from handoff_queue.supervisor.cli.display.job_report import readable
+    from handoff_queue.supervisor.cli.display.answer import build_account
+    from handoff_queue.supervisor.cli.display.job_report import format_readable
 
     result = jobs.result(job_id)
     draft = call = None
@@ -55,23 +55,23 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question, *, is_private:
         if approval["version"] == question.version:
             draft, call = approval["draft"], approval["call"]
             break
-    console = stderr()
+    console = get_stderr()
     if question.what is ApprovalOf.PLAN:
-        print_progress(readable(result.plan, console.width))
+        print_progress(format_readable(result.plan, console.width))
     else:
-        console.print(account(result, is_private=is_private))
+        console.print(build_account(result, is_private=is_private))
     if call is not None:
-        print_progress(readable(call, console.width))
+        print_progress(format_readable(call, console.width))
     if isinstance(draft, str):
-        print_progress(f"\n{plain(draft)}\n")
+        print_progress(f"\n{replace_unsafe(draft)}\n")
     elif draft is not None:
-        print_progress(f"\n{readable(draft, console.width)}\n")
+        print_progress(f"\n{format_readable(draft, console.width)}\n")
     keys = "y: approve; n: cancel the job; other text: reject with this feedback"
     print_progress(f"{job_id} waits for {_describe_awaited_answer(question)}. {keys}")
     question_version = question.version if call is not None else None
     answer = ""
     while not answer:
-        answer = _line()
+        answer = _read_line()
     try:
         match answer.lower():
             case "y" | "yes":
@@ -98,7 +98,7 @@ def _describe_awaited_answer(question: Question) -> str:
     return f"an approval of its {noun} {', '.join(question.steps)}"
 
 
-def _line() -> str:
+def _read_line() -> str:
     """Return the next line that the person types.
 
     Raises:
@@ -106,7 +106,7 @@ def _line() -> str:
     """
     sys.stderr.write("> ")
     sys.stderr.flush()
-    line = line_of_terminal()
+    line = read_terminal_line()
     if not line:  # Ctrl-D: there is no answer from this terminal
         raise KeyboardInterrupt
     return line.strip()
@@ -142,28 +142,28 @@ def follow_to_end(
         NoTerminal: the job asks a question that has no reader (`is_private` without `asks`).
     """
     from handoff_queue.supervisor.cli.display.answer import Draft
-    from handoff_queue.supervisor.client.client import onlooker_of
+    from handoff_queue.supervisor.client.client import connect_onlooker
 
-    onlooker = onlooker_of(jobs)
+    onlooker = connect_onlooker(jobs)
     draft = None
     if not as_json and not output:
         draft = Draft(onlooker)
     follow_updates = partial(follow, onlooker, job_id, check=check, reconnect_for_s=reconnect_for_s)
 
-    def updates() -> Iterable[JobUpdate]:
+    def iterate_updates() -> Iterable[JobUpdate]:
         if is_private:
             return with_remedies_in_place(follow_updates(), unserved)
         return follow_updates()
 
     answered_version = 0 if asks or is_private else None
     try:
-        question = _show_until_question(updates(), draft, answered_version)
+        question = _show_until_question(iterate_updates(), draft, answered_version)
         while question is not None:
             if not asks:
                 raise NoTerminal(f"{job_id} waits for a person, and there is no terminal to ask in")
             ask_in_place(jobs, job_id, question, is_private=is_private)
             answered_version = question.version
-            question = _show_until_question(updates(), draft, answered_version)
+            question = _show_until_question(iterate_updates(), draft, answered_version)
     except BrokenPipe as error:
         raise KeyboardInterrupt from error
     onlooker.store.connection.close()
@@ -200,7 +200,9 @@ def with_remedies_in_place(
         for reason in update.view.waiting_reasons:
             in_place = with_remedy_in_place(reason)
             if reason.specialists and all(name in unserved for name in reason.specialists):
-                fix = f"this run cannot serve it ({plain(unserved[reason.specialists[0]])})"
+                fix = (
+                    f"this run cannot serve it ({replace_unsafe(unserved[reason.specialists[0]])})"
+                )
                 in_place = replace(in_place, fix=fix)
             reasons.append(in_place)
         yield replace(update, view=replace(update.view, waiting_reasons=tuple(reasons)))
@@ -260,14 +262,18 @@ def print_outcome(
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
-    from handoff_queue.supervisor.cli.display.answer import account, print_answer, verdict_on
+    from handoff_queue.supervisor.cli.display.answer import (
+        build_account,
+        describe_verdict,
+        print_answer,
+    )
 
     if as_json:
         write_json(result.to_json())
     else:
         print_answer(result, streamed)
         print_progress("")
-        stderr().print(account(result, is_private=is_private))
-    remark = verdict_on(result, is_private=is_private)
+        get_stderr().print(build_account(result, is_private=is_private))
+    remark = describe_verdict(result, is_private=is_private)
     if remark:
         print_message(remark)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import BUDGET, IdempotencyKey, Model
@@ -66,11 +66,11 @@ def fork(
 
     `handoff compare j-0123456789ab j-abcdef012345` shows both jobs.
     """
-    from handoff_queue.supervisor.cli.request_options import new_limits
+    from handoff_queue.supervisor.cli.request_options import build_new_limits
     from handoff_queue.supervisor.client.forks import ForkOptions, find_files_of_fork
 
-    limits = new_limits(max_turns, max_tokens, max_usd)
-    jobs, job_id = client_and_job(job)
+    limits = build_new_limits(max_turns, max_tokens, max_usd)
+    jobs, job_id = connect_and_find_job(job)
     options = ForkOptions(task, model, limits, specialists)
     forked = jobs.fork(job_id, from_step, options, key=idempotency_key)
     write_line(forked)

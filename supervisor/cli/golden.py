@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, check_target, write_out
-from handoff_queue.supervisor.cli.display.file_errors import file_problem
+from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
@@ -25,7 +25,7 @@ class GoldenAction(StrEnum):
     ADD = "add"
 
 
-def _golden_file(text: str) -> Path:
+def _check_golden_file(text: str) -> Path:
     """Return the file. Check it before the documents of the case are written."""
     target = Path(text)
     if target == STDOUT:
@@ -33,7 +33,7 @@ def _golden_file(text: str) -> Path:
     try:
         check_target(target)
     except OSError as error:
-        raise typer.BadParameter(file_problem(error)) from error
+        raise typer.BadParameter(describe_file_problem(error)) from error
     return target
 
 
@@ -45,7 +45,7 @@ def golden(
         typer.Option(
             "--to",
             metavar="FILE",
-            parser=_golden_file,
+            parser=_check_golden_file,
             help="The golden set: one case in each line.",
         ),
     ] = Path("golden.jsonl"),
@@ -63,10 +63,10 @@ def golden(
 
     handoff golden add j-0123456789ab --to golden.jsonl --id resale
     """
-    from handoff_queue.supervisor.evaluation.golden_set import case_of, check_paths, read_golden
+    from handoff_queue.supervisor.evaluation.golden_set import build_case, check_paths, read_golden
 
-    jobs, job_id = client_and_job(job)
-    case = case_of(jobs.export(job_id, texts=True), name or job_id)
+    jobs, job_id = connect_and_find_job(job)
+    case = build_case(jobs.export(job_id, texts=True), name or job_id)
     before = ""
     if to.exists():
         if any(other.id == case.case.id for other in read_golden(to)):
@@ -97,4 +97,4 @@ def _write(to: Path, before: str, case: NewCase, folder: Path) -> None:
         write_out(folder / path, text)
     if before and not before.endswith("\n"):
         before += "\n"
-    write_out(to, f"{before}{case.line()}\n")
+    write_out(to, f"{before}{case.format_line()}\n")

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.cli.display.main_help import print_all_commands
 from handoff_queue.supervisor.cli.errors import OK
 
 
-def command_names() -> list[str]:
+def list_command_names() -> list[str]:
     """Return the names of all commands, for shell completion."""
     return list(ENTRIES)
 
@@ -21,7 +21,7 @@ def show_help(
     command: Annotated[
         str | None,
         typer.Argument(
-            metavar="COMMAND", autocompletion=command_names, help="The command to describe."
+            metavar="COMMAND", autocompletion=list_command_names, help="The command to describe."
         ),
     ] = None,
 ) -> int:

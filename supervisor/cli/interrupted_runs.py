@@ -21,7 +21,7 @@ from handoff_queue.supervisor.client.job_lookup import only_match
 _VARIABLES = "variables.json"
 
 
-def _folder(settings: Settings) -> Path:
+def _get_folder(settings: Settings) -> Path:
     return settings.cache_folder / "interrupted"
 
 
@@ -36,7 +36,7 @@ def keep_run(
         job_id: job id, or the name of an evaluation or a comparison.
         worker_variables: environment variables of the workers.
     """
-    target = _folder(settings) / job_id
+    target = _get_folder(settings) / job_id
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)
@@ -45,12 +45,12 @@ def keep_run(
         (target / _VARIABLES).write_text(json.dumps(dict(worker_variables)))
     except OSError:
         return False
-    _forget_older_than(settings.retention_s, _folder(settings))
+    _forget_older_than(settings.retention_s, _get_folder(settings))
     return True
 
 
 def is_kept(settings: Settings, name: str) -> bool:
-    return (_folder(settings) / name).is_dir()
+    return (_get_folder(settings) / name).is_dir()
 
 
 def find_kept_job(settings: Settings, text: str) -> JobId:
@@ -80,16 +80,16 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
 
 def find_kept_jobs(settings: Settings) -> list[JobId]:
     """Return the jobs of all kept `handoff run` commands, without evaluations."""
-    return sorted(JobId(path.name) for path in _folder(settings).glob("j-*"))
+    return sorted(JobId(path.name) for path in _get_folder(settings).glob("j-*"))
 
 
-def worker_variables_of(settings: Settings, job_id: str) -> dict[str, str]:
+def read_worker_variables(settings: Settings, job_id: str) -> dict[str, str]:
     """Return the environment variables of the workers of a kept run.
 
     Raises:
         UserError: the file with the variables cannot be read.
     """
-    place = _folder(settings) / job_id
+    place = _get_folder(settings) / job_id
     try:
         variables: dict[str, str] = json.loads((place / _VARIABLES).read_text())
     except (OSError, ValueError) as error:
@@ -99,11 +99,11 @@ def worker_variables_of(settings: Settings, job_id: str) -> dict[str, str]:
 
 def restore(settings: Settings, job_id: str, folder: Path) -> None:
     """Copy the data of a kept run to `folder`. The original stays in case this run fails too."""
-    shutil.copytree(_folder(settings) / job_id / "redis", folder / "redis")
+    shutil.copytree(_get_folder(settings) / job_id / "redis", folder / "redis")
 
 
 def forget(settings: Settings, job_id: str) -> None:
-    shutil.rmtree(_folder(settings) / job_id, ignore_errors=True)
+    shutil.rmtree(_get_folder(settings) / job_id, ignore_errors=True)
 
 
 def _forget_older_than(seconds: float, folder: Path) -> None:

@@ -11,24 +11,24 @@ from typing import Annotated, assert_never
 import typer
 
 from handoff_queue.shared.local.process_key_folders import write_process_folders
-from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
+from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, get_url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
-    keyring_file,
+    find_keyring_file,
+    find_private_key_file,
     make_keys,
-    private_key_file,
     read_keyring,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import worker_identity
+from handoff_queue.shared.trust.keyring import name_worker_identity
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.supervisor_and_worker import specialist_names
+from handoff_queue.supervisor.cli.supervisor_and_worker import list_specialist_names
 
 
 class KeysAction(StrEnum):
@@ -114,26 +114,26 @@ def keys(
                 raise UserError(
                     "`handoff keys init` needs a DIR for the keys, as in `handoff keys init ./keys`"
                 )
-            _init(Path(subject), _workers_in(specialist), redis, with_folders=folders)
+            _init(Path(subject), _parse_workers(specialist), redis, with_folders=folders)
         case KeysAction.LIST:
             if folder is not None and subject is not None:
                 raise UserError("name the folder of the keys once: as DIR, or with --keys")
-            keys_folder = _folder(folder or _path(subject))
-            _list(keyring_file(keys_folder), as_json=as_json)
+            keys_folder = _get_folder(folder or _check_path(subject))
+            _print_list(find_keyring_file(keys_folder), as_json=as_json)
         case KeysAction.ROTATE:
             if subject is None:
                 raise UserError("`handoff keys rotate` needs an IDENTITY (see `handoff keys list`)")
-            _rotate(_folder(folder), subject)
+            _rotate(_get_folder(folder), subject)
         case _:
             assert_never(action)
     return OK
 
 
-def _path(subject: str | None) -> Path | None:
+def _check_path(subject: str | None) -> Path | None:
     return None if subject is None else Path(subject)
 
 
-def _folder(keys_folder: Path | None) -> Path:
+def _get_folder(keys_folder: Path | None) -> Path:
     """Return the folder of the keys: the named one, or the one of HANDOFF_KEYS.
 
     Raises:
@@ -145,7 +145,7 @@ def _folder(keys_folder: Path | None) -> Path:
     return expand_folder(folder, "HANDOFF_KEYS")
 
 
-def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
+def _parse_workers(options: Sequence[str]) -> dict[str, list[str]]:
     """Return the specialists of each kind of worker, by its name.
 
     Args:
@@ -189,7 +189,7 @@ def _init(
             raise UserError(f"--redis: {error}") from None
     names = make_keys(folder, pools=workers)
     for name in names:
-        write_line(f"{name}  {private_key_file(folder, name)}")
+        write_line(f"{name}  {find_private_key_file(folder, name)}")
     print_message(
         f"{len(names)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"
@@ -208,12 +208,12 @@ def _write_redis_users(
     """Write the Redis users: one for each kind of worker, or one for all workers. Return their
     names.
     """
-    served = {worker_identity(name): specialists for name, specialists in workers.items()}
+    served = {name_worker_identity(name): specialists for name, specialists in workers.items()}
     if not workers:
-        served = {WORKER: specialist_names(load_settings())}
+        served = {WORKER: list_specialist_names(load_settings())}
     users = write_users(folder, address, served)
     for name in users:
-        write_line(f"{name}  {url_file(folder, name)}")
+        write_line(f"{name}  {get_url_file(folder, name)}")
     print_message(
         f"{folder / USERS_FILE} has the users: name it in `aclfile` of Redis, or load it with ACL"
         " LOAD. Set HANDOFF_REDIS_URL_FILE to the URL file of each kind of process"
@@ -221,7 +221,7 @@ def _write_redis_users(
     return users
 
 
-def _list(file: Path, *, as_json: bool) -> None:
+def _print_list(file: Path, *, as_json: bool) -> None:
     keyring = read_keyring(file)
     if as_json:
         write_as_json(keyring.model_dump(mode="json"))

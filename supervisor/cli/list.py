@@ -14,16 +14,16 @@ from handoff_queue.shared.store.job_filter import EVERY_JOB
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
-    clock,
     count_text,
-    money,
+    format_clock,
+    format_money,
+    get_stdout,
     print_message,
     shorten,
-    stdout,
     write_as_json,
     write_line,
 )
@@ -35,12 +35,12 @@ from handoff_queue.supervisor.cli.options import (
     OlderThan,
     Statuses,
     Tenant,
-    amount,
+    convert_amount,
     filter_of,
     filter_option,
-    statuses_of,
+    parse_statuses,
 )
-from handoff_queue.supervisor.client.json_forms import job_info_as_json
+from handoff_queue.supervisor.client.json_forms import convert_job_info
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 LINE_COLUMNS = 120
@@ -50,14 +50,14 @@ _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
 
 
-def header(columns: int) -> str:
+def format_header(columns: int) -> str:
     """Return the names of the columns, for a screen of this width in characters."""
     if columns >= LINE_COLUMNS:
         return _WIDE_HEADER
     return _NARROW_HEADER
 
 
-def lines_of_job(job: JobInfo, columns: int) -> Iterator[str]:
+def iterate_job_lines(job: JobInfo, columns: int) -> Iterator[str]:
     """Yield the lines of a job, with the reasons why it waits. The complete id comes first.
 
     Args:
@@ -65,8 +65,8 @@ def lines_of_job(job: JobInfo, columns: int) -> Iterator[str]:
     """
     tokens = job.input_tokens + job.output_tokens
     at_most = job.cut_calls > 0
-    cost = money(cost_usd(job.cost_microusd), at_most=at_most)
-    start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
+    cost = format_money(cost_usd(job.cost_microusd), at_most=at_most)
+    start = f"{job.job_id}  {job.status:<9}  {format_clock(job.submitted_at)}"
     if columns >= LINE_COLUMNS:
         token_text = f"{AT_MOST if at_most else ''}{tokens:,}"
         line = f"{start}  {job.turns:>7,}  {token_text:>14}  {cost:>12}  "
@@ -132,14 +132,14 @@ def list_jobs(
 
     handoff list --status queued,running --older-than 2h
     """
-    chosen_statuses = statuses_of(statuses)
-    jobs = client_of_broker()
+    chosen_statuses = parse_statuses(statuses)
+    jobs = connect_to_broker()
     where = filter_of(
         chosen_statuses,
         jobs.store.connection.now(),
         older_than_s=older_than,
         newer_than_s=newer_than,
-        min_microusd=amount("--min-usd", min_usd),
+        min_microusd=convert_amount("--min-usd", min_usd),
         tenant=tenant,
         specialist=specialist,
         failed_specialist=failed_specialist,
@@ -148,9 +148,9 @@ def list_jobs(
         priority=priority,
     )
     if as_json:
-        write_as_json([job_info_as_json(info) for info in jobs.newest(count, where)])
+        write_as_json([convert_job_info(info) for info in jobs.newest(count, where)])
         return OK
-    stored_jobs = jobs.store.jobs.read(jobs.store.jobs.newest(count, where))
+    stored_jobs = jobs.store.jobs.read(jobs.store.jobs.list_newest(count, where))
     job_infos = with_waiting(jobs.store, stored_jobs, describe_with_command)
     if not job_infos:
         problem = "no job matches"
@@ -158,10 +158,10 @@ def list_jobs(
             problem = _NO_JOBS
         print_message(problem)
         return OK
-    columns = stdout().width
-    write_line(header(columns))
+    columns = get_stdout().width
+    write_line(format_header(columns))
     for info in job_infos:
-        for line in lines_of_job(info, columns):
+        for line in iterate_job_lines(info, columns):
             write_line(line)
     return OK
 

@@ -9,21 +9,25 @@ from pathlib import Path
 
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import key_variables, keyring_file, make_chosen_keys
+from handoff_queue.shared.trust.key_files import (
+    build_key_variables,
+    find_keyring_file,
+    make_chosen_keys,
+)
 from handoff_queue.shared.trust.keyring import (
     CLIENT,
     NOT_SIGNED,
     WORKER,
     Identity,
-    new_identities,
-    worker_identity,
-    workers_of,
+    create_identities,
+    find_workers_identity,
+    name_worker_identity,
 )
 from handoff_queue.shared.types.errors import UserError
 
 OWN_FOLDER = "keys"
 """Folder of the keys in the home folder of `handoff up`."""
-_OTHERS = worker_identity("others")
+_OTHERS = name_worker_identity("others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +41,21 @@ class LocalKeys:
     why_none: str = ""
     """Message about processes that sign nothing."""
 
-    def variables(self, identity: str | None) -> dict[str, str]:
+    def build_variables(self, identity: str | None) -> dict[str, str]:
         """Return the variables of a process: the public keys, and the private key of its identity.
         None: the process has no private key.
         """
-        return key_variables(self.folder, identity)
+        return build_key_variables(self.folder, identity)
 
-    def lines(self) -> list[str]:
+    def build_lines(self) -> list[str]:
         """Return the lines that the other terminal needs."""
         if self.folder is None:
             return []
-        variables = self.variables(CLIENT)
+        variables = self.build_variables(CLIENT)
         return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
-def signing_of(
+def prepare_local_keys(
     home: Path,
     settings: Settings,
     queues: Mapping[str, Sequence[str]],
@@ -77,7 +81,7 @@ def signing_of(
         raise UserError("--keys and --no-keys exclude each other: choose one")
     folder = named_folder or settings.keys
     if has_none or folder is None:
-        why_none = _reason_for_none(home, settings, has_none=has_none)
+        why_none = _explain_unsigned(home, settings, has_none=has_none)
         if why_none:
             return LocalKeys(workers=dict.fromkeys(queues), why_none=why_none)
         folder = home / OWN_FOLDER
@@ -89,24 +93,26 @@ def signing_of(
     def choose(known: Mapping[str, Identity]) -> Mapping[str, Identity]:
         identities = dict(known)
         for name, specialists in queues.items():
-            identity = _name_of(workers_of(specialists), identities)
+            identity = _choose_name(find_workers_identity(specialists), identities)
             workers[name] = identity
-            identities.setdefault(identity, workers_of(specialists))
-        users = {name: identity for name, identity in new_identities(()).items() if name != WORKER}
+            identities.setdefault(identity, find_workers_identity(specialists))
+        users = {
+            name: identity for name, identity in create_identities(()).items() if name != WORKER
+        }
         return users | identities
 
     make_chosen_keys(folder, choose)
     return LocalKeys(folder, workers)
 
 
-def _reason_for_none(home: Path, settings: Settings, *, has_none: bool) -> str:
+def _explain_unsigned(home: Path, settings: Settings, *, has_none: bool) -> str:
     """Return the message that nothing is signed; '' if the keys of the home folder are used."""
     if has_none:
         return f"{NOT_SIGNED} (--no-keys)"
     if settings.redis_url is not None:
         return f"{NOT_SIGNED}: handoff up --keys DIR signs them"
     own_folder = home / OWN_FOLDER
-    if (home / "redis").exists() and not keyring_file(own_folder).exists():
+    if (home / "redis").exists() and not find_keyring_file(own_folder).exists():
         return (
             f"{NOT_SIGNED}: {home} may have open jobs of a start without keys. After their end, use"
             f" handoff up --keys {shlex.quote(str(own_folder))}"
@@ -114,7 +120,7 @@ def _reason_for_none(home: Path, settings: Settings, *, has_none: bool) -> str:
     return ""
 
 
-def _name_of(wanted_identity: Identity, known: Mapping[str, Identity]) -> str:
+def _choose_name(wanted_identity: Identity, known: Mapping[str, Identity]) -> str:
     """Return the name of an identity with exactly these specialists, or else a new name.
 
     An identity never gets other specialists. Otherwise its earlier results would become invalid.
@@ -125,10 +131,10 @@ def _name_of(wanted_identity: Identity, known: Mapping[str, Identity]) -> str:
         ):
             return name
     usual = _OTHERS
-    if wanted_identity.specialists == workers_of(()).specialists:
+    if wanted_identity.specialists == find_workers_identity(()).specialists:
         usual = WORKER
     elif len(wanted_identity.specialists) == 1:
-        usual = worker_identity(wanted_identity.specialists[0])
+        usual = name_worker_identity(wanted_identity.specialists[0])
     name, number = usual, 2
     while name in known:
         name, number = f"{usual}-{number}", number + 1

@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 
-def _version(is_wanted: bool) -> None:
+def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
@@ -35,7 +35,7 @@ def options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.types.api_tokens import AccessLevel
-from handoff_queue.supervisor.cli.connection import client_of_broker, this_user
+from handoff_queue.supervisor.cli.connection import connect_to_broker, get_user
 from handoff_queue.supervisor.cli.errors import OK
 
 
@@ -41,10 +41,10 @@ def mcp(
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.mcp.stdio import serve_stdio
 
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     jobs.store.health.check_no_cluster()
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save
         signal.signal(kind, signal.SIG_DFL)
     configure_logging(jobs.settings)
-    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp"), access, tenant))
+    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, get_user("mcp"), access, tenant))
     return OK

@@ -14,12 +14,12 @@ from handoff_queue.shared.specialists.mcp_servers import (
     MAX_LISTING_BYTES,
     Listing,
     McpServer,
-    digest_of_listing,
-    listing_file,
+    compute_listing_digest,
+    find_listing_fault,
+    get_listing_file,
     read_listings,
     read_servers,
     with_digests,
-    wrong_listing,
 )
 from handoff_queue.shared.specialists.specialist_files import MCP, parse
 from handoff_queue.shared.types.errors import UserError
@@ -48,15 +48,15 @@ def accept_mcp(file: Path, *, is_sure: bool) -> int:
     """
     check_extra("mcp", "handoff specialists --accept-mcp", "mcp")
     check_extra("worker", "handoff specialists --accept-mcp")
-    servers = _servers_in(file)
-    listings = _listings_now(file)
+    servers = _read_servers(file)
+    listings = _fetch_listings(file)
     for name, listing in listings.items():
-        if problem := wrong_listing(name, listing):
+        if problem := find_listing_fault(name, listing):
             raise UserError(f"{file}: {problem}")
     before, _ = read_listings(file)
-    changes = list(_changes(before, listings))
+    changes = list(_iterate_changes(before, listings))
     if not changes and all(
-        server.digest == digest_of_listing(listings[name]) for name, server in servers.items()
+        server.digest == compute_listing_digest(listings[name]) for name, server in servers.items()
     ):
         print_progress(f"{file}: these tools are accepted already")
         return OK
@@ -73,17 +73,17 @@ def accept_mcp(file: Path, *, is_sure: bool) -> int:
     return OK
 
 
-def _servers_in(file: Path) -> dict[str, McpServer]:
+def _read_servers(file: Path) -> dict[str, McpServer]:
     parts = parse(file)
     if MCP not in parts.fields:
         raise UserError(f"{file}: has no field {MCP}: there is nothing to accept")
     servers, faults = read_servers(parts.fields[MCP])
     if faults:
-        raise UserError(f"{file}:{parts.line_of(MCP)}: {MCP}: {'; '.join(faults)}")
+        raise UserError(f"{file}:{parts.get_line(MCP)}: {MCP}: {'; '.join(faults)}")
     return servers
 
 
-def _listings_now(file: Path) -> dict[str, Listing]:
+def _fetch_listings(file: Path) -> dict[str, Listing]:
     """Return the tools that the servers list now. A process of its own talks to the servers.
 
     Raises:
@@ -104,7 +104,7 @@ def _listings_now(file: Path) -> dict[str, Listing]:
     return listings
 
 
-def _changes(before: Mapping[str, Listing], now: Mapping[str, Listing]) -> Iterator[str]:
+def _iterate_changes(before: Mapping[str, Listing], now: Mapping[str, Listing]) -> Iterator[str]:
     """Yield the lines that differ. Characters outside ASCII are escaped, because a description
     may hold invisible characters and commands for a terminal.
     """
@@ -130,7 +130,7 @@ def _accept(file: Path, listings: Mapping[str, Listing]) -> None:
             f"{file}: the descriptions of the tools have {len(text):,} characters, at most"
             f" {MAX_LISTING_BYTES:,} are allowed: name fewer tools in `{MCP}`"
         )
-    digests = {name: digest_of_listing(listing) for name, listing in listings.items()}
+    digests = {name: compute_listing_digest(listing) for name, listing in listings.items()}
     changed_text = with_digests(file.read_text(encoding="utf-8-sig"), digests)
-    write_out(listing_file(file), text)
+    write_out(get_listing_file(file), text)
     write_out(file, changed_text)

@@ -10,7 +10,7 @@ import typer
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     print_message,
     shorten,
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.memory_notes import Note
@@ -59,7 +59,7 @@ def memory(
     _check_arguments(action, path, text)
     if as_json and action in (MemoryAction.WRITE, MemoryAction.DELETE):
         raise UserError("only `handoff memory list` and `show` take --json: leave it out")
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     match action:
         case MemoryAction.LIST:
             notes = jobs.notes(tenant)
@@ -67,21 +67,21 @@ def memory(
                 write_as_json({"notes": [note.model_dump(mode="json") for note in notes]})
                 return 0
             if not notes:
-                print_message(f"tenant {plain(tenant)} has no notes")
+                print_message(f"tenant {replace_unsafe(tenant)} has no notes")
             for note in notes:
-                write_line(_line(note))
+                write_line(_format_note_line(note))
         case MemoryAction.SHOW:
             note = jobs.note(path or "", tenant)
             if as_json:
                 write_as_json(note.model_dump(mode="json"))
             else:
-                write_line(_whole(note))
+                write_line(_format_note(note))
         case MemoryAction.WRITE:
             note = jobs.write_note(path or "", text or "", tenant)
-            write_line(f"{note.path} is stored until {_day(note.expires_at)}")
+            write_line(f"{note.path} is stored until {_format_day(note.expires_at)}")
         case MemoryAction.DELETE:
             jobs.delete_note(path or "", tenant)
-            write_line(f"{plain(path or '')} is deleted")
+            write_line(f"{replace_unsafe(path or '')} is deleted")
         case _:
             assert_never(action)
     return OK
@@ -99,22 +99,25 @@ def _check_arguments(action: MemoryAction, path: str | None, text: str | None) -
         raise UserError("`handoff memory write` needs a TEXT, and no other action takes one")
 
 
-def _line(note: Note) -> str:
+def _format_note_line(note: Note) -> str:
     """Return a note in one line: its path, author and day, and its first 60 characters."""
     first = shorten(note.text, 60)
-    return f"{plain(note.path)}  {plain(note.author)}, {_day(note.at)}  {first}"
+    author = replace_unsafe(note.author)
+    return f"{replace_unsafe(note.path)}  {author}, {_format_day(note.at)}  {first}"
 
 
-def _whole(note: Note) -> str:
+def _format_note(note: Note) -> str:
     """Return a note with its evidence."""
-    about = f"{plain(note.author)}, {_day(note.at)}, expires {_day(note.expires_at)}"
+    author = replace_unsafe(note.author)
+    about = f"{author}, {_format_day(note.at)}, expires {_format_day(note.expires_at)}"
     if note.job_id is not None:
         about += f", {note.job_id}"
-    parts = [f"{plain(note.path)}  ({about})", plain(note.text.rstrip("\n"))]
+    parts = [f"{replace_unsafe(note.path)}  ({about})", replace_unsafe(note.text.rstrip("\n"))]
     if note.evidence is not None:
-        parts.append(f"Quote from {plain(note.evidence.source)}:\n{plain(note.evidence.quote)}")
+        source = replace_unsafe(note.evidence.source)
+        parts.append(f"Quote from {source}:\n{replace_unsafe(note.evidence.quote)}")
     return "\n\n".join(parts)
 
 
-def _day(at: float) -> str:
+def _format_day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")

@@ -10,7 +10,7 @@ import typer
 
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import MAX_WAIT_S, Mode, OnTimeout, Priority
@@ -22,8 +22,8 @@ from handoff_queue.shared.types.limits import (
     MAX_USD,
     OnLimit,
 )
-from handoff_queue.shared.types.usage import microusd
-from handoff_queue.supervisor.cli.display.file_errors import file_problem
+from handoff_queue.shared.types.usage import to_microusd
+from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
 
 # Panels of options in the help of a command.
 PLAN = "Plan"
@@ -292,7 +292,7 @@ GraderModel = Annotated[
 _APPROVALS = ("plan", "research", "answer", "tools")
 
 
-def _approval(text: str) -> str:
+def _check_approval(text: str) -> str:
     if text not in _APPROVALS:
         raise typer.BadParameter(
             f"{text[:40]!r} cannot be approved: use plan, research, answer or tools"
@@ -304,7 +304,7 @@ Approve = Annotated[
     list[str],
     typer.Option(
         "--approve",
-        parser=_approval,
+        parser=_check_approval,
         metavar="WHAT",
         help="Wait for approval of the plan, the research, the answer or tool calls. Repeatable.",
         rich_help_panel=APPROVALS,
@@ -367,7 +367,7 @@ AllowPartial = Annotated[
 ]
 
 
-def _rows_file(text: str) -> Path:
+def _check_rows_file(text: str) -> Path:
     target = Path(text)
     if target.suffix.lower() not in ROW_FORMATS:
         raise typer.BadParameter(f"{text} must end in {' or '.join(ROW_FORMATS)}")
@@ -376,7 +376,7 @@ def _rows_file(text: str) -> Path:
     try:
         check_target(target)  # the rows of a private run would be lost at its end
     except OSError as error:
-        raise typer.BadParameter(file_problem(error)) from error
+        raise typer.BadParameter(describe_file_problem(error)) from error
     return target
 
 
@@ -386,7 +386,7 @@ RowsFile = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        parser=_rows_file,
+        parser=_check_rows_file,
         help="Write one row per item of a workflow: rows.jsonl or rows.csv.",
         rich_help_panel=OUTPUT,
     ),
@@ -441,7 +441,7 @@ def filter_option(name: str, metavar: str, help: str) -> Any:  # noqa: A002 - th
     return typer.Option(f"--{name}", metavar=metavar, help=help, rich_help_panel=FILTERS)
 
 
-def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
+def parse_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     """Return the statuses that `--status` names.
 
     Raises:
@@ -453,7 +453,7 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
         for part in text.split(","):
             name = part.strip().lower()
             if name not in known:
-                hint = suggestion(name, known)
+                hint = suggest_name(name, known)
                 raise UserError(f"--status: {name[:40]!r} is not a job status: {hint}")
             statuses.add(JobStatus(name))
     return frozenset(statuses)
@@ -486,7 +486,7 @@ def filter_of(
     )
 
 
-def options_on_command_line(context: typer.Context) -> list[str]:
+def list_given_options(context: typer.Context) -> list[str]:
     """Return the options that are on the command line, such as `--docs`, in the order of the
     help.
     """
@@ -499,7 +499,7 @@ def options_on_command_line(context: typer.Context) -> list[str]:
     return options
 
 
-def amount(option: str, usd: float | None) -> int | None:
+def convert_amount(option: str, usd: float | None) -> int | None:
     """Return the micro-dollars of an amount in dollars. None stays None.
 
     Raises:
@@ -509,4 +509,4 @@ def amount(option: str, usd: float | None) -> int | None:
         raise UserError(
             f"{option} must be an amount from 0.000001 to {MAX_USD:,} dollars, not {usd:g}"
         )
-    return microusd(usd)
+    return to_microusd(usd)

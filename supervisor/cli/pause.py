@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
     print_message,
@@ -37,14 +37,14 @@ def pause(
 
       handoff pause researcher --reason "cites a site that is down"
     """
-    client_of_broker().pause(agent, reason)
+    connect_to_broker().pause(agent, reason)
     write_line(f"{agent} is paused: `handoff unpause {agent}` ends the pause")
     return OK
 
 
 def unpause(agent: Agent) -> int:
     """Unpause an agent."""
-    released_count = client_of_broker().unpause(agent)
+    released_count = connect_to_broker().unpause(agent)
     if released_count is None:
         print_message(f"{shorten(agent, 64)} was not paused")
     else:

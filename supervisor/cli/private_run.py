@@ -54,7 +54,7 @@ def start_run(
     Raises:
         UserError: the request cannot be used, or a process cannot start.
     """
-    request = _request(request_options, settings)
+    request = _build_request(request_options, settings)
     return _PrivateRun(settings, result_options, request, job_id=None).run()
 
 
@@ -87,7 +87,7 @@ class _PrivateRun:
 
         system = EmbeddedSystem(self.settings, interrupted=self.job_id)
         try:
-            with system, system.pages(are_wanted=self.result_options.opens_page) as pages:
+            with system, system.open_pages(are_wanted=self.result_options.opens_page) as pages:
                 try:
                     return self._run_on(system, pages)
                 except (KeyboardInterrupt, OutputFailed, NoTerminal):
@@ -95,28 +95,28 @@ class _PrivateRun:
                         system.keep_as(self.job_id)
                     raise
         except KeyboardInterrupt:
-            print_message(f"interrupted{self._how_to_continue(system)}")
+            print_message(f"interrupted{self._explain_how_to_continue(system)}")
             return INTERRUPTED
         except OutputFailed as error:
-            print_message(f"{error}{self._how_to_continue(system)}")
+            print_message(f"{error}{self._explain_how_to_continue(system)}")
             return FAILED
         except NoTerminal as error:
-            print_message(f"{error}{self._how_to_continue(system)} in a terminal")
+            print_message(f"{error}{self._explain_how_to_continue(system)} in a terminal")
             return NOT_ENDED
 
     def _run_on(self, system: EmbeddedSystem, pages: JobPages | None) -> int:
         """Run the job on a system that starts. Return the exit code."""
         from handoff_queue.supervisor.client import client
 
-        jobs = with_this_user(client.connect(system.url, system.client_settings()))
+        jobs = with_this_user(client.connect(system.url, system.build_client_settings()))
         print_progress(
             "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
         )
         system.wait_until_ready(jobs)
-        unserved = find_unserved(jobs.store.presence.announcements())
+        unserved = find_unserved(jobs.store.presence.read_announcements())
         print_unserved(unserved)
         if self.request is not None:
-            named_specialists = _named_specialists(self.request, self.settings)
+            named_specialists = _list_named_specialists(self.request, self.settings)
             check_served(named_specialists, self.request.specialists, unserved)
             self.job_id = jobs.submit(self.request)
         assert self.job_id is not None
@@ -138,7 +138,7 @@ class _PrivateRun:
             pages.stay()
         return code
 
-    def _how_to_continue(self, system: EmbeddedSystem) -> str:
+    def _explain_how_to_continue(self, system: EmbeddedSystem) -> str:
         """Return the end of the message about an interruption: the state of the work."""
         if self.job_id is None:
             return " before the job was submitted; everything is stopped"
@@ -153,7 +153,7 @@ class _PrivateRun:
         )
 
 
-def _request(request_options: RequestOptions, settings: Settings) -> Request:
+def _build_request(request_options: RequestOptions, settings: Settings) -> Request:
     """Return the checked request, before anything starts. Without a terminal, no question waits
     for an answer.
 
@@ -178,13 +178,13 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     """
     from handoff_queue.supervisor.cli.supervisor_and_worker import (
         check_specialists,
-        specialist_names,
+        list_specialist_names,
     )
 
-    named_specialists = _named_specialists(request, settings)
+    named_specialists = _list_named_specialists(request, settings)
     if not named_specialists:
         return
-    known = specialist_names(settings)
+    known = list_specialist_names(settings)
     for where, name in named_specialists:
         try:
             check_specialists([name], known)
@@ -192,7 +192,7 @@ def _check_specialists(request: Request, settings: Settings) -> None:
             raise UserError(f"{where}: {error.line}") from error
 
 
-def _named_specialists(request: Request, settings: Settings) -> list[tuple[str, str]]:
+def _list_named_specialists(request: Request, settings: Settings) -> list[tuple[str, str]]:
     """Return the specialists of the workflow and of the gates, each after its place."""
     from handoff_queue.supervisor.client.request import answer_gates
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
-from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.shared.types.usage import cost_usd, to_microusd
 from handoff_queue.supervisor.cli.display.job_status import quote_line
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
-    money,
+    format_money,
     print_message,
     write_line,
 )
@@ -23,10 +23,10 @@ from handoff_queue.supervisor.cli.request_options import JobOptions, with_job_op
 from handoff_queue.supervisor.client.cost_quotes import (
     QUOTE_VALID_S,
     exceeds,
-    most_usd_of,
+    explain_missing_plan,
+    get_most_usd,
     quote_json,
     wait_for_plan,
-    why_unplanned,
 )
 
 if TYPE_CHECKING:
@@ -44,19 +44,19 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     more than --max-usd is cancelled at once.
     """
     from handoff_queue.shared.settings.settings import load_settings
-    from handoff_queue.supervisor.cli.connection import client_of_broker, require_processes
-    from handoff_queue.supervisor.cli.request_options import request_of, text_of
+    from handoff_queue.supervisor.cli.connection import connect_to_broker, require_processes
+    from handoff_queue.supervisor.cli.request_options import build_request, read_request_text
 
     chosen_options = job.request_options()
     request_options = replace(
         chosen_options,
-        request=text_of(request, load_settings()),
+        request=read_request_text(request, load_settings()),
         approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *chosen_options.approve))),
         approve_timeout_s=chosen_options.approve_timeout_s or QUOTE_VALID_S,
         on_timeout=chosen_options.on_timeout or OnTimeout.STOP,
     )
-    jobs = client_of_broker()
-    quoted_request = replace(request_of(request_options, jobs), is_quoted=True)
+    jobs = connect_to_broker()
+    quoted_request = replace(build_request(request_options, jobs), is_quoted=True)
     require_processes(jobs, request_options.model)
     job_id = jobs.submit(quoted_request)
     return _print_quote(
@@ -72,15 +72,15 @@ def _print_quote(
     """
     quoted = state.quote or Quote()
     if state.ended or state.plan is None:
-        print_message(f"{job_id} {state.status.value}: {why_unplanned(state)}")
+        print_message(f"{job_id} {state.status.value}: {explain_missing_plan(state)}")
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
     if paid is None:
         plan_cost = "the cost of its plan is unknown"
     else:
-        plan_cost = f"its plan has cost {money(paid)}"
-    most_usd = most_usd_of(quoted)
-    is_refused = exceeds(quoted, microusd(max_usd))
+        plan_cost = f"its plan has cost {format_money(paid)}"
+    most_usd = get_most_usd(quoted)
+    is_refused = exceeds(quoted, to_microusd(max_usd))
     if is_refused:
         jobs.cancel(job_id)
     teams = (jobs.result(job_id).plan or {}).get("child_jobs")
@@ -92,7 +92,7 @@ def _print_quote(
             write_line(teams)
     if is_refused:
         print_message(
-            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is"
+            f"{job_id} may cost {format_money(most_usd)}, more than --max-usd {max_usd:g}: it is"
             f" cancelled; {plan_cost}"
         )
         return FAILED

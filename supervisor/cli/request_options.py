@@ -22,7 +22,7 @@ from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
-from handoff_queue.shared.types.message import Message, each_problem
+from handoff_queue.shared.types.message import Message, iterate_problems
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.options import (
@@ -52,10 +52,10 @@ from handoff_queue.supervisor.cli.options import (
     TenantOption,
     Timeout,
     WorkflowOption,
-    amount,
+    convert_amount,
 )
 from handoff_queue.supervisor.client.job_lookup import find_job
-from handoff_queue.supervisor.gates.gates_file import GateSet, fields_in, gates_in_file
+from handoff_queue.supervisor.gates.gates_file import GateSet, read_fields, read_gates
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.request import Request
 
 
-def gates_of(file: Path | None) -> GateSet | None:
+def read_gates_option(file: Path | None) -> GateSet | None:
     """Return the gates of a YAML file.
 
     Raises:
@@ -74,10 +74,10 @@ def gates_of(file: Path | None) -> GateSet | None:
     """
     if file is None:
         return None
-    return gates_in_file(file)
+    return read_gates(file)
 
 
-def rubric_of(file: Path | None) -> Rubric | None:
+def read_rubric(file: Path | None) -> Rubric | None:
     """Return the rubric of a YAML file.
 
     Raises:
@@ -85,14 +85,14 @@ def rubric_of(file: Path | None) -> Rubric | None:
     """
     if file is None:
         return None
-    fields = fields_in(file, DEFAULT_RUBRIC.names)
+    fields = read_fields(file, DEFAULT_RUBRIC.names)
     try:
-        return rubric_in(fields.values)
+        return build_rubric(fields.values)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
 
 
-def rubric_in(fields: dict[str, Any]) -> Rubric:
+def build_rubric(fields: dict[str, Any]) -> Rubric:
     """Return the rubric with these fields.
 
     Raises:
@@ -147,7 +147,7 @@ class RequestOptions:
         return bool(self.approve) or self.approve_above_usd is not None
 
 
-def text_of(argument: str | None, settings: Settings) -> str:
+def read_request_text(argument: str | None, settings: Settings) -> str:
     """Return the request. `-` reads it from stdin, up to the longest allowed request.
 
     Raises:
@@ -179,7 +179,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
     return text
 
 
-def text_in(file: Path, limit: int, fix: str) -> str:
+def read_text(file: Path, limit: int, fix: str) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:
@@ -195,7 +195,7 @@ def text_in(file: Path, limit: int, fix: str) -> str:
         raise UserError(f"{file} is not UTF-8 text: convert it") from error
 
 
-def schema_of(file: Path | None) -> dict[str, Any] | None:
+def read_schema(file: Path | None) -> dict[str, Any] | None:
     """Return the answer schema of a file.
 
     Raises:
@@ -203,7 +203,7 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     """
     if file is None:
         return None
-    text = text_in(
+    text = read_text(
         file,
         MAX_SCHEMA_BYTES,
         "each model call pays for the whole schema: shorten it",
@@ -227,17 +227,17 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     return schema
 
 
-def approvals_of(request_options: RequestOptions) -> Approvals:
+def build_approvals(request_options: RequestOptions) -> Approvals:
     """Return the approvals of the options.
 
     Raises:
         UserError: an amount or a time is out of bounds.
     """
     subjects = dict.fromkeys(ApprovalOf(text) for text in request_options.approve)
-    return _within_bounds(
+    return _build_within_bounds(
         Approvals,
         what=tuple(subjects),
-        above_microusd=amount("--approve-above-usd", request_options.approve_above_usd),
+        above_microusd=convert_amount("--approve-above-usd", request_options.approve_above_usd),
         timeout_s=request_options.approve_timeout_s,
         on_timeout=request_options.on_timeout or OnTimeout.STOP,
     )
@@ -255,7 +255,7 @@ _OPTIONS = {
 _Bounded = TypeVar("_Bounded", bound=Message)
 
 
-def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
+def _build_within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
     """Return a message made of values from the command line.
 
     Raises:
@@ -265,12 +265,12 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
         return kind.model_validate(fields)
     except ValidationError as error:
         problems: list[str] = []
-        for where, problem in each_problem(error, shows_values=True):
+        for where, problem in iterate_problems(error, shows_values=True):
             problems.append(f"{_OPTIONS.get(where[0], where[0])}: {problem}")
         raise UserError("; ".join(problems)) from error
 
 
-def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> JobLimits:
+def build_limits(request_options: RequestOptions, max_depth: int | None = None) -> JobLimits:
     """Return the limits of one job.
 
     Args:
@@ -284,7 +284,7 @@ def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> 
     values: dict[str, Any] = {
         "max_turns_per_handoff": request_options.max_turns_per_handoff,
         "max_turns": request_options.max_turns,
-        "max_microusd": amount("--max-usd", request_options.max_usd),
+        "max_microusd": convert_amount("--max-usd", request_options.max_usd),
         "max_tokens": request_options.max_tokens,
         "max_rounds": request_options.max_rounds,
         "max_depth": max_depth,
@@ -295,7 +295,7 @@ def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> 
     for name, value in values.items():
         if value is not None:
             limits[name] = value
-    return _within_bounds(JobLimits, **limits)
+    return _build_within_bounds(JobLimits, **limits)
 
 
 def check_times(timeout_s: int | None, deadline_s: int | None) -> None:
@@ -308,21 +308,23 @@ def check_times(timeout_s: int | None, deadline_s: int | None) -> None:
         raise UserError("--timeout and --deadline exclude each other: leave one out")
 
 
-def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | None) -> NewLimits:
+def build_new_limits(
+    max_turns: int | None, max_tokens: int | None, max_usd: float | None
+) -> NewLimits:
     """Return the new limits for the retry of a job.
 
     Raises:
         UserError: a limit is out of bounds.
     """
-    return _within_bounds(
+    return _build_within_bounds(
         NewLimits,
         max_turns=max_turns,
         max_tokens=max_tokens,
-        max_microusd=amount("--max-usd", max_usd),
+        max_microusd=convert_amount("--max-usd", max_usd),
     )
 
 
-def request_of(request_options: RequestOptions, jobs: Client) -> Request:
+def build_request(request_options: RequestOptions, jobs: Client) -> Request:
     """Return the checked request with its documents, as `read_request` does. Check also the job
     before it and the fact-checker, which need Redis.
 
@@ -352,11 +354,11 @@ def read_request(
         UserError: the request cannot be used.
     """
     from handoff_queue.supervisor.client.request import Request, check_request
-    from handoff_queue.supervisor.client.submission import documents_of, plan_of
+    from handoff_queue.supervisor.client.submission import build_plan, read_documents
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
     check_times(request_options.timeout_s, request_options.deadline_s)
-    limits = limits_of(request_options, settings.max_depth)
+    limits = build_limits(request_options, settings.max_depth)
     workflow = None
     if request_options.workflow:
         workflow = read_workflow(request_options.workflow)
@@ -387,14 +389,14 @@ def read_request(
         rubric=request_options.rubric,
         is_reviewed=not request_options.no_review,
         after=after,
-        approvals=approvals_of(request_options),
+        approvals=build_approvals(request_options),
     )
     check_request(request, settings)
     if request_options.docs is not None:
-        reading = documents_of(request, settings)
+        reading = read_documents(request, settings)
         print_left_out_files(reading)
         request = replace(request, documents=reading)
-    plan_of(request)
+    build_plan(request)
     return request
 
 
@@ -473,9 +475,9 @@ class JobOptions:
         for option in fields(self):
             values[option.name] = getattr(self, option.name)
         file_contents = {
-            "gates": gates_of(self.gates),
-            "rubric": rubric_of(self.rubric),
-            "answer_schema": schema_of(self.answer_schema),
+            "gates": read_gates_option(self.gates),
+            "rubric": read_rubric(self.rubric),
+            "answer_schema": read_schema(self.answer_schema),
         }
         times = {
             "timeout_s": values.pop("timeout"),
@@ -501,7 +503,7 @@ def with_job_options(
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "job":
-            parameters += _job_parameters(own_annotations or {})
+            parameters += _build_job_parameters(own_annotations or {})
             continue
         hint = hints[parameter.name]
         parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -521,7 +523,7 @@ def with_job_options(
     return with_options
 
 
-def _job_parameters(own_annotations: Mapping[str, Any]) -> list[inspect.Parameter]:
+def _build_job_parameters(own_annotations: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return one keyword parameter for each field of JobOptions, with its default."""
     hints = {**get_type_hints(JobOptions, include_extras=True), **own_annotations}
     parameters: list[inspect.Parameter] = []

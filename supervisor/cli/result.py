@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import exit_code_of
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson, RowsFile
@@ -43,7 +43,7 @@ def result(
 
     if output is not None and as_json:
         raise UserError("--output writes the rows to a file and prints no JSON: leave out --json")
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     if output is not None:
         from handoff_queue.supervisor.cli.display.atomic_output import write_rows
 
@@ -54,9 +54,9 @@ def result(
     if as_json or job_result.status.has_ended:
         return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
     from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-    from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
+    from handoff_queue.supervisor.client.waiting_reasons import find_open_questions
 
-    waits_for = list(map(describe_with_command, answers_to_wait_for(jobs.info(job_id))))
+    waits_for = list(map(describe_with_command, find_open_questions(jobs.info(job_id))))
     if waits_for:
         print_message(f"{job_id} is {job_result.status.value}: {'; '.join(waits_for)}")
     else:

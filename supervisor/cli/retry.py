@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.limits import MAX_COUNT, NewLimits
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import (
@@ -83,9 +83,9 @@ def retry(
     this machine, and prints its result.
     """
     from handoff_queue.supervisor.cli.private_run import ResultOptions
-    from handoff_queue.supervisor.cli.request_options import new_limits
+    from handoff_queue.supervisor.cli.request_options import build_new_limits
 
-    limits = new_limits(max_turns, max_tokens, max_usd)
+    limits = build_new_limits(max_turns, max_tokens, max_usd)
     result_options = ResultOptions(as_json, output, allow_partial)
     settings = load_settings()
     if settings.redis_url is None:
@@ -136,15 +136,15 @@ def _retry_on_broker(
             f" use them with `handoff result {job} --wait 1h`"
         )
     try:
-        jobs, job_id = client_and_job(job)
+        jobs, job_id = connect_and_find_job(job)
         jobs.retry(job_id, from_step, limits)
     except UnknownJob as error:
-        raise UnknownJob(f"{error.line}{_hint(job, settings)}") from error
+        raise UnknownJob(f"{error.line}{_build_hint(job, settings)}") from error
     write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
 
 
-def _hint(job: str, settings: Settings) -> str:
+def _build_hint(job: str, settings: Settings) -> str:
     """Return what to do if the unknown job is an interrupted run of this machine."""
     from handoff_queue.supervisor.cli.interrupted_runs import find_kept_jobs
 

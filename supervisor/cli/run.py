@@ -29,9 +29,9 @@ from handoff_queue.supervisor.cli.private_run import ResultOptions, start_run
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
     RequestOptions,
+    build_request,
     check_model,
-    request_of,
-    text_of,
+    read_request_text,
     with_job_options,
 )
 
@@ -85,7 +85,7 @@ def _run(request: str | None, request_options: RequestOptions, options: RunOptio
     result_options = options.result
     if result_options.output is not None and not request_options.workflow:
         raise UserError("--output writes a row for each item of a workflow: name one (--workflow)")
-    request_options = replace(request_options, request=text_of(request, settings))
+    request_options = replace(request_options, request=read_request_text(request, settings))
     if settings.redis_url is None:
         if request_options.on_limit is OnLimit.ASK:
             raise UserError(
@@ -103,7 +103,9 @@ def _run(request: str | None, request_options: RequestOptions, options: RunOptio
                 " to answer"
             )
         return start_run(
-            request_options, result_options, _private_settings(request_options, options, settings)
+            request_options,
+            result_options,
+            _build_private_settings(request_options, options, settings),
         )
     _refuse_own_folders(options)
     return _run_on_broker(request_options, result_options, settings)
@@ -122,7 +124,7 @@ def _run_on_broker(
     from handoff_queue.supervisor.client import client
 
     jobs = with_this_user(client.connect(settings=settings))
-    request = replace(request_of(request_options, jobs), is_quoted=True)
+    request = replace(build_request(request_options, jobs), is_quoted=True)
     require_processes(jobs, request_options.model)
     assert settings.redis_url is not None
     redis_url = settings.redis_url.get_secret_value()
@@ -158,7 +160,7 @@ def _run_on_broker(
         ) from error
 
 
-def _private_settings(
+def _build_private_settings(
     request_options: RequestOptions, options: RunOptions, settings: Settings
 ) -> Settings:
     """Return the settings of a private run. Check the specialists, tools and model first.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.errors import OK
 
@@ -28,7 +28,7 @@ def say(
 
     handoff say j-0123456789ab "Ignore prices before 2020." --step read
     """
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     receipt = jobs.say(job_id, text, step)
     if receipt.is_redacted:
         print_message("a part of the message looked like a credential, and became [redacted]")

@@ -16,9 +16,9 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    money,
+    format_money,
     print_message,
     shorten,
     write_as_json,
@@ -30,13 +30,13 @@ from handoff_queue.supervisor.cli.options import (
     AfterLast,
     AsJson,
     RequestText,
-    amount,
-    options_on_command_line,
+    convert_amount,
+    list_given_options,
 )
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
-    request_of,
-    text_of,
+    build_request,
+    read_request_text,
     with_job_options,
 )
 
@@ -140,10 +140,10 @@ def schedule(
         options = _schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
         request_options = replace(job, after=None).request_options()
         request_options = replace(
-            request_options, request=text_of(request, load_settings()), webhook=webhook
+            request_options, request=read_request_text(request, load_settings()), webhook=webhook
         )
-        jobs = client_of_broker()
-        entry = jobs.add_schedule(name, request_of(request_options, jobs), options)
+        jobs = connect_to_broker()
+        entry = jobs.add_schedule(name, build_request(request_options, jobs), options)
         _print([entry], job.tenant, as_json=as_json)
         return OK
     others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}
@@ -153,15 +153,15 @@ def schedule(
         if name is not None:
             raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")
         tenant = None
-        if "--tenant" in options_on_command_line(context):
+        if "--tenant" in list_given_options(context):
             tenant = job.tenant
-        _print(client_of_broker().schedules(tenant), tenant, as_json=as_json)
+        _print(connect_to_broker().schedules(tenant), tenant, as_json=as_json)
         return OK
     if as_json and action in (ScheduleAction.RUN, ScheduleAction.REMOVE):
         raise UserError(f"`handoff schedule {action}` takes no --json: leave it out")
     if name is None:
         raise UserError(f"`handoff schedule {action}` needs a NAME (see `handoff schedule list`)")
-    _act(client_of_broker(), action, name, job.tenant, as_json=as_json)
+    _act(connect_to_broker(), action, name, job.tenant, as_json=as_json)
     return OK
 
 
@@ -188,7 +188,7 @@ def _schedule_options(
         timezone="UTC" if timezone is None else timezone,
         overlap=overlap or Overlap.SKIP,
         missed=missed or Missed.LAST,
-        max_microusd_per_month=amount("--max-usd-per-month", max_usd_per_month),
+        max_microusd_per_month=convert_amount("--max-usd-per-month", max_usd_per_month),
         follows_last=job.after == LAST,
     )
 
@@ -239,9 +239,9 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
     if as_json:
         write_as_json(entry.model_dump(mode="json"))
         return
-    spending = money(cost_usd(entry.spent_microusd))
+    spending = format_money(cost_usd(entry.spent_microusd))
     if entry.max_microusd_per_month is not None:
-        spending += f" of {money(cost_usd(entry.max_microusd_per_month))}"
+        spending += f" of {format_money(cost_usd(entry.max_microusd_per_month))}"
     waiting = ""
     if entry.waiting:
         waiting = f"{len(entry.waiting)} slots"

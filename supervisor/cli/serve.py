@@ -9,9 +9,9 @@ import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
-from handoff_queue.shared.settings.ports import unusable_port
+from handoff_queue.shared.settings.ports import build_unusable_port_error
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 
@@ -52,7 +52,7 @@ def serve(
     from handoff_queue.supervisor.serve.server import serve_until_stopped
 
     load_process_settings()  # refuses the placeholder of a password
-    jobs = client_of_broker()
+    jobs = connect_to_broker()
     check_proxy(jobs.settings)
     has_tokens = jobs.store.api_tokens.has_tokens()
     jobs.store.health.check_no_cluster()
@@ -123,7 +123,7 @@ def listen(host: str, port: int) -> tuple[socket.socket, bool]:
         listening.listen(MAX_WAITING)
     except OSError as error:
         listening.close()
-        raise unusable_port(
+        raise build_unusable_port_error(
             port, error, f"choose another with --port, or another --host than {host}"
         ) from error
     return listening, ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback

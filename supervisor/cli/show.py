@@ -10,8 +10,8 @@ import typer
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.terminal import stdout, write_as_json, write_json
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
+from handoff_queue.supervisor.cli.display.terminal import get_stdout, write_as_json, write_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
@@ -39,7 +39,7 @@ def show(
     """
     if full and handoff:
         raise UserError("--full and --handoff exclude each other: leave out one option")
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     if handoff:
         show_handoffs(jobs, job_id, handoff, as_json=as_json)
     elif full:
@@ -53,43 +53,47 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
     from handoff_queue.supervisor.cli.display.job_report import print_everything
     from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-    from handoff_queue.supervisor.client.job_result import letters_about, report_on
+    from handoff_queue.supervisor.client.job_result import find_letters, read_report
 
     if as_json:
         write_json(jobs.result(job_id).to_json())
         return
-    result = report_on(jobs.store, job_id, describe_with_command)
-    print_everything(result, letters_about(jobs.store, job_id))
+    result = read_report(jobs.store, job_id, describe_with_command)
+    print_everything(result, find_letters(jobs.store, job_id))
 
 
 def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
     from handoff_queue.supervisor.cli.display.job_report import print_outline
     from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-    from handoff_queue.supervisor.client.job_outline import outline_on
-    from handoff_queue.supervisor.client.job_result import letters_about
+    from handoff_queue.supervisor.client.job_outline import build_outline
+    from handoff_queue.supervisor.client.job_result import find_letters
 
     if as_json:
         write_json(jobs.outline(job_id).to_json())
         return
-    outline = outline_on(jobs.store, job_id, describe_with_command)
-    print_outline(outline, letters_about(jobs.store, job_id))
+    outline = build_outline(jobs.store, job_id, describe_with_command)
+    print_outline(outline, find_letters(jobs.store, job_id))
 
 
 def show_handoffs(
     jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool
 ) -> None:
     """Print these handoffs in full."""
-    from handoff_queue.supervisor.cli.display.job_report import print_handoff, readable, section
+    from handoff_queue.supervisor.cli.display.job_report import (
+        format_readable,
+        print_handoff,
+        print_section,
+    )
 
     reports = jobs.handoffs(job_id, list(map(HandoffId, handoff_ids)))
     if as_json:
         write_as_json([report.model_dump(mode="json") for report in reports])
         return
-    to_yaml = partial(readable, columns=stdout().width)
+    to_yaml = partial(format_readable, columns=get_stdout().width)
     for report in reports:
         print_handoff(report.handoff, report.result)
         if report.context:
-            section(f"context of {report.handoff['handoff_id']}", report.context)
+            print_section(f"context of {report.handoff['handoff_id']}", report.context)
         if report.turns:
-            section(f"turns of {report.handoff['handoff_id']}", to_yaml(list(report.turns)))
+            print_section(f"turns of {report.handoff['handoff_id']}", to_yaml(list(report.turns)))

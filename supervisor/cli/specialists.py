@@ -18,12 +18,12 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.cli.connection import NO_WORKERS, client_with
+from handoff_queue.supervisor.cli.connection import NO_WORKERS, create_client
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
+    get_stdout,
     print_message,
     print_progress,
-    stdout,
     write_as_json,
     write_line,
 )
@@ -33,8 +33,8 @@ from handoff_queue.supervisor.cli.supervisor_and_worker import (
     check_own,
     with_own,
 )
-from handoff_queue.supervisor.client.json_forms import specialist_as_json
-from handoff_queue.supervisor.text.sanitizing import plain_line
+from handoff_queue.supervisor.client.json_forms import convert_specialist
+from handoff_queue.supervisor.text.sanitizing import flatten_to_line
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
@@ -88,12 +88,12 @@ def specialists(
             )
         _print(specs, None, as_json=as_json)
         return OK
-    store = client_with(settings).store
+    store = create_client(settings).store
     served = store.presence.load_served_specialists()
     live_specs = {name: specialist.spec for name, specialist in served.items()}
     _print(live_specs, served, as_json=as_json)
     if not served:
-        print_message(store.health.refusal() or NO_WORKERS)
+        print_message(store.health.find_refusal() or NO_WORKERS)
         return FAILED
     return OK
 
@@ -111,10 +111,10 @@ def _print(
     """
     if as_json:
         live = served or {}
-        write_as_json([specialist_as_json(spec, live.get(spec.name)) for spec in specs.values()])
+        write_as_json([convert_specialist(spec, live.get(spec.name)) for spec in specs.values()])
     else:
-        console = stdout()
-        console.print(specialists_view(specs, served, console.width))
+        console = get_stdout()
+        console.print(build_specialists_view(specs, served, console.width))
 
 
 def _check_options(
@@ -147,13 +147,13 @@ def _read_files(settings: Settings) -> tuple[dict[str, SpecialistSpec], list[str
             would have.
     """
     from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
-    from handoff_queue.shared.specialists.policy_file import rules_in
+    from handoff_queue.shared.specialists.policy_file import read_rules
 
     folders = [find_specialists_folder()]
     for folder in settings.specialists_dirs:
         folders.append(expand_folder(folder, "--specialists"))
     specs = load_specialists(*folders)
-    rules_in(settings.policy_file)
+    read_rules(settings.policy_file)
     return specs, check_own(settings)
 
 
@@ -164,7 +164,7 @@ def _lint(settings: Settings) -> int:
     remarks = lint(specs.values())
     for remark in remarks:
         write_line(str(remark))
-    for line in notes_on_runners(specs.values()):
+    for line in iterate_runner_notes(specs.values()):
         print_progress(line)
     count = len(remarks) + len(messages)
     print_progress(f"{len(specs)} specialists, {count_text(count, 'remark')}")
@@ -173,7 +173,7 @@ def _lint(settings: Settings) -> int:
     return OK
 
 
-def notes_on_runners(specs: Iterable[SpecialistSpec]) -> Iterator[str]:
+def iterate_runner_notes(specs: Iterable[SpecialistSpec]) -> Iterator[str]:
     """Yield a line for each specialist whose runner is not installed here. This is not a fault of
     the file, because a worker may run on another machine.
     """
@@ -185,7 +185,7 @@ def notes_on_runners(specs: Iterable[SpecialistSpec]) -> Iterator[str]:
                 yield f"{error} on the machine of its worker"
 
 
-def specialists_view(
+def build_specialists_view(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
     """Return a table of the specialists, or paragraphs on a narrow screen.
@@ -197,11 +197,11 @@ def specialists_view(
         columns: width of the screen in characters.
     """
     if columns >= TABLE_COLUMNS:
-        return _table(specs, served)
-    return _paragraphs(specs, served)
+        return _build_table(specs, served)
+    return _build_paragraphs(specs, served)
 
 
-def _table(
+def _build_table(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None
 ) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -219,12 +219,12 @@ def _table(
             name + _pause_suffix(name, served),
             *map(str, load),
             ", ".join(spec.tools) or "-",
-            plain_line(spec.description),
+            flatten_to_line(spec.description),
         )
     return table
 
 
-def _paragraphs(
+def _build_paragraphs(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None
 ) -> RenderableType:
     parts: list[RenderableType] = []
@@ -234,12 +234,12 @@ def _paragraphs(
             live = served[name]
             workers = count_text(len(live.workers), "worker")
             slots = count_text(live.slots, "slot")
-            parts.append(_indent(f"{workers}, {slots}, {live.queued} queued"))
+            parts.append(_indent_text(f"{workers}, {slots}, {live.queued} queued"))
         if spec.celery_task is None:
-            parts.append(_indent(f"tools: {', '.join(spec.tools) or '-'}"))
+            parts.append(_indent_text(f"tools: {', '.join(spec.tools) or '-'}"))
         else:
-            parts.append(_indent(f"Celery task: {spec.celery_task}"))
-        parts.append(_indent(plain_line(spec.description)))
+            parts.append(_indent_text(f"Celery task: {spec.celery_task}"))
+        parts.append(_indent_text(flatten_to_line(spec.description)))
     return Group(*parts)
 
 
@@ -249,5 +249,5 @@ def _pause_suffix(name: str, served: Mapping[str, ServedSpecialist] | None) -> s
     return ""
 
 
-def _indent(text: str) -> RenderableType:
+def _indent_text(text: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)

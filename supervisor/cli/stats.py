@@ -11,13 +11,18 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
-from handoff_queue.supervisor.cli.display.terminal import count_text, money, stdout, write_as_json
+from handoff_queue.supervisor.cli.connection import connect_to_broker
+from handoff_queue.supervisor.cli.display.tables import Column, cut_middle, fit_table
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    format_money,
+    get_stdout,
+    write_as_json,
+)
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_now
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, read_stats
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.caps import DaySpending
@@ -35,17 +40,17 @@ def stats(as_json: AsJson = False) -> int:
 
       handoff stats --json | jq '.agents[] | {agent, wanted_slots}'
     """
-    store = client_of_broker().store
-    fleet_stats = stats_now(store, store.fleet_load.now())
+    store = connect_to_broker().store
+    fleet_stats = read_stats(store, store.fleet_load.now())
     if as_json:
         write_as_json(fleet_stats.as_json())
     else:
-        stdout().print(StatsColumns(fleet_stats))
+        get_stdout().print(StatsColumns(fleet_stats))
     return OK
 
 
 _COLUMNS = (
-    Column("agent", 0, is_text=True, least=10, shorten_cell=middle),
+    Column("agent", 0, is_text=True, least=10, shorten_cell=cut_middle),
     Column("workers", 7),
     Column("slots", 3),
     Column("busy", 1),
@@ -69,16 +74,16 @@ class StatsColumns:
         rows: list[tuple[Sequence[str], str]] = []
         for agent in (*self.fleet_stats.agents, self.fleet_stats.supervisor_roles):
             if self.folds_idle and _is_idle(agent):
-                idle.append(plain(agent.agent))
+                idle.append(replace_unsafe(agent.agent))
             else:
-                rows.append((_cells(agent), _style(agent)))
-        yield Text(headline(self.fleet_stats))
+                rows.append((_build_cells(agent), _choose_style(agent)))
+        yield Text(format_headline(self.fleet_stats))
         yield Text("")
         yield fit_table(_COLUMNS, rows, options.max_width)
         if idle:
             line = f"{len(idle)} idle: {', '.join(idle)}"
             yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
-        for line in _lines(self.fleet_stats):
+        for line in _iterate_lines(self.fleet_stats):
             yield Text(line, style="yellow")
 
 
@@ -86,7 +91,7 @@ def _is_idle(agent: AgentStats) -> bool:
     return not (agent.busy or agent.queued or agent.deferred or agent.is_paused)
 
 
-def headline(fleet_stats: FleetStats) -> str:
+def format_headline(fleet_stats: FleetStats) -> str:
     """Return the open jobs, the supervisors, the spending of today and the memory of Redis.
 
     Example: `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today  Redis 12 MB`.
@@ -113,7 +118,7 @@ def _from_cache(fleet_stats: FleetStats) -> str:
         return ""
     saved_usd = fleet_stats.cache_saved_usd
     verb = "saved" if saved_usd >= 0 else "lost"
-    effect = f"{money(abs(saved_usd))} {verb}"
+    effect = f"{format_money(abs(saved_usd))} {verb}"
     return f" ({fleet_stats.cached_share:.0%} of the input cached, {effect})"
 
 
@@ -122,7 +127,7 @@ def _describe_shared_results(fleet_stats: FleetStats) -> str:
     if not fleet_stats.shared_handoffs:
         return ""
     copies = count_text(fleet_stats.shared_handoffs, "shared result")
-    return f" ({copies}, {money(fleet_stats.shared_saved_usd)} saved)"
+    return f" ({copies}, {format_money(fleet_stats.shared_saved_usd)} saved)"
 
 
 def _describe_batch_calls(fleet_stats: FleetStats) -> str:
@@ -130,23 +135,23 @@ def _describe_batch_calls(fleet_stats: FleetStats) -> str:
     if not fleet_stats.batch_calls:
         return ""
     calls = count_text(fleet_stats.batch_calls, "call")
-    return f" ({calls} in batches, {money(fleet_stats.batch_saved_usd)} saved)"
+    return f" ({calls} in batches, {format_money(fleet_stats.batch_saved_usd)} saved)"
 
 
 def _describe_spending(spending: DaySpending) -> str:
     """Return the spending with its limits, if there are any."""
     of_limit = ""
     if spending.most_microusd:
-        of_limit = f" of {money(cost_usd(spending.most_microusd))}"
+        of_limit = f" of {format_money(cost_usd(spending.most_microusd))}"
     tokens = count_text(spending.tokens, "token")
     if spending.most_tokens:
         tokens = f"{spending.tokens:,} of {count_text(spending.most_tokens, 'token')}"
-    return f"{money(cost_usd(spending.microusd))}{of_limit}, {tokens}"
+    return f"{format_money(cost_usd(spending.microusd))}{of_limit}, {tokens}"
 
 
-def _cells(agent: AgentStats) -> tuple[str, ...]:
+def _build_cells(agent: AgentStats) -> tuple[str, ...]:
     """Return the row of an agent in the table, one text a column."""
-    name = plain(agent.agent)
+    name = replace_unsafe(agent.agent)
     if agent.is_paused:
         name += " (paused)"
     oldest = ""
@@ -168,7 +173,7 @@ def _cells(agent: AgentStats) -> tuple[str, ...]:
     )
 
 
-def _style(agent: AgentStats) -> str:
+def _choose_style(agent: AgentStats) -> str:
     if agent.queued and not agent.slots:
         return "red"
     if agent.is_paused or agent.wanted_slots > agent.slots > 0:
@@ -178,15 +183,15 @@ def _style(agent: AgentStats) -> str:
     return "dim"
 
 
-def _lines(fleet_stats: FleetStats) -> Iterator[str]:
+def _iterate_lines(fleet_stats: FleetStats) -> Iterator[str]:
     accounts_of = Counter(bucket.model for bucket in fleet_stats.buckets)
     for bucket in fleet_stats.buckets:
-        yield _bucket_text(bucket, fleet_stats.at, is_alone=accounts_of[bucket.model] == 1)
+        yield _format_bucket(bucket, fleet_stats.at, is_alone=accounts_of[bucket.model] == 1)
     if fleet_stats.dead_letters:
         yield f"{count_text(fleet_stats.dead_letters, 'dead letter')}: handoff dead list"
 
 
-def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
+def _format_bucket(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     """Return the line about the rate limits of one account for one model.
 
     Args:
@@ -198,7 +203,7 @@ def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
         limits.append(f"{name} {limit.remaining:,} of {limit.limit:,} left")
     refusal = ""
     if bucket.refused_until:
-        refusal = f"; no call for {bucket.refused_until - at:.0f} s: {plain(bucket.why)}"
+        refusal = f"; no call for {bucket.refused_until - at:.0f} s: {replace_unsafe(bucket.why)}"
     waiting = ""
     if bucket.waiting:
         waiting = f"; {count_text(bucket.waiting, 'call')} waiting"
@@ -206,4 +211,4 @@ def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     if not is_alone:
         account = f" (account {bucket.account[:SHORT]})"
     known = ", ".join(limits) or "no limits known"
-    return f"{plain(bucket.model)}{account}: {known}{refusal}{waiting}"
+    return f"{replace_unsafe(bucket.model)}{account}: {known}{refusal}{waiting}"

@@ -11,7 +11,7 @@ import typer
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.settings.settings import load_settings
-from handoff_queue.shared.text.durations import whole_seconds_of
+from handoff_queue.shared.text.durations import parse_whole_seconds
 from handoff_queue.shared.types.errors import Conflict, StoreUnavailable, UserError
 from handoff_queue.shared.types.job_options import MAX_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
@@ -24,9 +24,9 @@ from handoff_queue.shared.types.limits import (
     Seconds,
     Tokens,
 )
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
     OutputFailed,
@@ -38,13 +38,13 @@ from handoff_queue.supervisor.cli.options import ADVANCED, IdempotencyKey, Reque
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
     RequestOptions,
-    request_of,
-    rubric_in,
-    text_in,
-    text_of,
+    build_request,
+    build_rubric,
+    read_request_text,
+    read_text,
     with_job_options,
 )
-from handoff_queue.supervisor.gates.gates_file import gates_in
+from handoff_queue.supervisor.gates.gates_file import build_gates
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -54,29 +54,29 @@ MAX_FILE_BYTES = 50_000_000
 """Most bytes of a file of jobs: 10,000 jobs with a page of text each."""
 
 
-def _duration(value: object) -> object:
+def _parse_duration(value: object) -> object:
     """Return the seconds of a text, and any other value as it is.
 
     Raises:
         InvalidDuration: the text is not a duration of whole seconds.
     """
     if isinstance(value, str):
-        return whole_seconds_of(value)
+        return parse_whole_seconds(value)
     return value
 
 
-_DURATION = BeforeValidator(_duration)
+_DURATION = BeforeValidator(_parse_duration)
 """A time in a line of `--file`: a number of seconds, or a text such as "10m"."""
 
 
-def _not_blank(text: str) -> str:
+def _check_not_blank(text: str) -> str:
     """Return the text. Refuse an empty one: `"docs": ""` would upload the current folder."""
     if not text.strip():
         raise ValueError("it is empty: give it a value, or leave it out")
     return text
 
 
-Text = Annotated[str, AfterValidator(_not_blank)]
+Text = Annotated[str, AfterValidator(_check_not_blank)]
 """A text that is not empty."""
 
 
@@ -149,11 +149,11 @@ def submit(
         job.request_options(), idempotency_key=idempotency_key, webhook=webhook
     )
     request_options = _with_request(request_options, request, file)
-    jobs = client_of_broker(", or use `handoff run`")
+    jobs = connect_to_broker(", or use `handoff run`")
     if file is None:
-        requests = [request_of(request_options, jobs)]
+        requests = [build_request(request_options, jobs)]
     else:
-        requests = _requests_of(file, request_options, jobs)
+        requests = _read_requests(file, request_options, jobs)
     require_keys(jobs)
     _enqueue(jobs, requests)
     specialists: set[str] = set()
@@ -172,7 +172,7 @@ def _print_missing_processes(jobs: Client, specialists: Set[str]) -> None:
     """
     from handoff_queue.supervisor.client.waiting_reasons import find_intended_name
 
-    served = jobs.store.presence.presence().queues
+    served = jobs.store.presence.read_presence().queues
     unserved = sorted(specialists - served)
     if SUPERVISOR_QUEUE not in served:
         print_message(
@@ -204,7 +204,7 @@ def _with_request(
     if (request is None) == (file is None):
         raise UserError("give either a request or --file jobs.jsonl")
     if file is None:
-        return replace(request_options, request=text_of(request, load_settings()))
+        return replace(request_options, request=read_request_text(request, load_settings()))
     if request_options.idempotency_key is not None:
         raise UserError(
             "--idempotency-key is for one job: set idempotency_key in each line of the file"
@@ -246,20 +246,20 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
         )
 
 
-def _requests_of(file: Path, request_options: RequestOptions, jobs: Client) -> list[Request]:
+def _read_requests(file: Path, request_options: RequestOptions, jobs: Client) -> list[Request]:
     """Return the requests of all lines. Each line is checked before the first job is
     submitted.
 
     Raises:
         UserError: a line is not valid. The message names it.
     """
-    lines = text_in(file, MAX_FILE_BYTES, "split it, and submit each part").split("\n")
+    lines = read_text(file, MAX_FILE_BYTES, "split it, and submit each part").split("\n")
     requests: dict[int, Request] = {}
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
-            request = request_of(options_of_line(text, request_options), jobs)
+            request = build_request(parse_line_options(text, request_options), jobs)
             if request.after is not None:
                 jobs.info(request.after)
             requests[number] = request
@@ -293,7 +293,7 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
     )
 
 
-def options_of_line(text: str, request_options: RequestOptions) -> RequestOptions:
+def parse_line_options(text: str, request_options: RequestOptions) -> RequestOptions:
     """Return the options of a line of `--file`.
 
     Args:
@@ -306,15 +306,15 @@ def options_of_line(text: str, request_options: RequestOptions) -> RequestOption
     try:
         line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
-        raise UserError(problems_of(error, kind=SubmissionLine, shows_values=True)) from error
+        raise UserError(describe_problems(error, kind=SubmissionLine, shows_values=True)) from error
     options: dict[str, Any] = {}
     for name, value in line.model_dump().items():
         if value is not None:
             options[name] = value
     if line.gates is not None:
-        options["gates"] = gates_in(line.gates, lambda _: "gates", Path())
+        options["gates"] = build_gates(line.gates, lambda _: "gates", Path())
     if line.rubric is not None:
-        options["rubric"] = rubric_in(line.rubric)
+        options["rubric"] = build_rubric(line.rubric)
     for name in options.keys() & {"docs", "items"}:
         options[name] = Path(options[name])
     for name in options.keys() & {"timeout", "deadline", "approve_timeout"}:

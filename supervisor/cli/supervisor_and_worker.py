@@ -18,22 +18,22 @@ from handoff_queue.shared.settings.placeholder_passwords import load_process_set
 from handoff_queue.shared.settings.settings import (
     DEFAULT_REDIS_URL,
     Settings,
+    get_redis_url,
     load_settings,
-    redis_url_of,
 )
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.trust.keyring import SUPERVISOR_RIGHTS, WORKER_RIGHTS, Right
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
-from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
+from handoff_queue.supervisor.cli.celery_process import build_celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.embedded_system import worker_variables_of
+from handoff_queue.supervisor.cli.embedded_system import build_worker_variables
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
 def complete_specialist_names() -> list[str]:
     """Return the names of the specialists for shell completion, or no names after any error."""
     try:
-        return specialist_names(load_settings())
+        return list_specialist_names(load_settings())
     except Exception:  # noqa: BLE001
         return []
 
@@ -78,7 +78,7 @@ def worker(
       handoff worker --all --specialists our-specialists --tools our-tools
     """
     settings = with_own(load_process_settings(), specialists, tools)
-    known = specialist_names(settings)
+    known = list_specialist_names(settings)
     if everyone == bool(served):
         raise UserError(f"name the specialists to serve, or give --all (known: {', '.join(known)})")
     check_specialists(served, known)
@@ -117,7 +117,7 @@ def check_own(settings: Settings) -> list[str]:
         UserError: a file is not valid. The message names the file and the fix.
     """
     if settings.specialists_dirs or settings.tools_dirs:
-        return check_app("handoff_queue.workers.app", worker_variables_of(settings))
+        return check_app("handoff_queue.workers.app", build_worker_variables(settings))
     return []
 
 
@@ -147,7 +147,7 @@ def check_folders(settings: Settings) -> None:
         ) from error
 
 
-def specialist_names(settings: Settings) -> list[str]:
+def list_specialist_names(settings: Settings) -> list[str]:
     """Return the names of all specialists.
 
     Raises:
@@ -169,7 +169,7 @@ def check_specialists(names: Collection[str], known: Collection[str]) -> None:
             otherwise = (
                 "name a known specialist, or add a folder of your own with --specialists DIR"
             )
-            hint = suggestion(name, known, otherwise=otherwise, limit=2)
+            hint = suggest_name(name, known, otherwise=otherwise, limit=2)
             raise UserError(f"there is no specialist {name[:64]!r}: {hint}")
 
 
@@ -181,10 +181,10 @@ def _become(
         slots = ["-c", str(concurrency)]
     else:
         slots = []
-    os.environ.update(worker_variables_of(settings))
+    os.environ.update(build_worker_variables(settings))
     sys.stdout.flush()
     sys.stderr.flush()
-    command = celery_command(app, "worker", "-n", f"{name}@%h", *queues, *slots)
+    command = build_celery_command(app, "worker", "-n", f"{name}@%h", *queues, *slots)
     os.execv(command[0], command)
 
 
@@ -242,7 +242,7 @@ def reach_redis(settings: Settings) -> None:
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.shared.store.store import open_store
 
-    store = open_store(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
+    store = open_store(get_redis_url(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:
         store.connection.now()
         store.health.check_no_cluster()

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
-from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     with_children,
@@ -33,15 +33,15 @@ from handoff_queue.supervisor.cli.display.terminal import (
     END_OF_INPUT,
     ESCAPE,
     count_text,
+    format_money,
+    get_stdout,
     key_presses,
-    money,
     print_progress,
     shorten,
-    stdout,
 )
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, read_stats
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -92,7 +92,7 @@ class MinuteSpending:
         period = "minute"
         if seconds < MINUTE_S:
             period = f"{seconds:.0f} s"
-        return f"{money(usd)}, {count_text(tokens, 'token')} in the last {period}"
+        return f"{format_money(usd)}, {count_text(tokens, 'token')} in the last {period}"
 
 
 def top(
@@ -112,21 +112,24 @@ def top(
     A digit opens the job of that row, Esc goes back, q ends. If the output is not a terminal,
     the command prints the same as `handoff stats`, once.
     """
-    if sys.stdin.isatty() and stdout().is_dumb_terminal:
+    if sys.stdin.isatty() and get_stdout().is_dumb_terminal:
         print_progress(
             "this terminal cannot show `handoff top` (TERM=dumb): use `handoff stats`, or"
             " `handoff watch` for one job"
         )
         return OK
-    jobs = client_of_broker()
-    if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.StatsColumns(stats_now(jobs.store, jobs.store.fleet_load.now())))
+    jobs = connect_to_broker()
+    if not (sys.stdin.isatty() and get_stdout().is_terminal):
+        get_stdout().print(stats.StatsColumns(read_stats(jobs.store, jobs.store.fleet_load.now())))
         return OK
-    from handoff_queue.supervisor.client.client import onlooker_of
+    from handoff_queue.supervisor.client.client import connect_onlooker
 
     end_like_ctrl_c()
-    with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen = TopScreen(onlooker_of(jobs))
+    with (
+        key_presses() as pressed,
+        Live(console=get_stdout(), screen=True, auto_refresh=False) as live,
+    ):
+        screen = TopScreen(connect_onlooker(jobs))
         key = ""
         while key not in ("q", END_OF_INPUT):
             screen.press(key)
@@ -149,7 +152,7 @@ class TopScreen:
         if key == ESCAPE:
             self._job_view = None
             return
-        job_id = job_of(self._rows, key)
+        job_id = find_job_by_key(self._rows, key)
         if self._job_view is None and job_id:
             self._job_view = JobView(job_id)
 
@@ -164,7 +167,7 @@ class TopScreen:
 
     def _draw_overview(self) -> RenderableType:
         load = self._jobs.store.fleet_load.now()
-        fleet_stats = stats_now(self._jobs.store, load)
+        fleet_stats = read_stats(self._jobs.store, load)
         self._spending.add(
             fleet_stats.at, fleet_stats.spent_today.microusd, fleet_stats.spent_today.tokens
         )
@@ -182,13 +185,13 @@ class TopScreen:
         return Group(render_tree(fresh, below=1), keys)
 
 
-def _age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
+def _get_age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
     return handoff.since, handoff.job_id, handoff.handoff_id
 
 
 def sort_by_start(handoffs: Iterable[RunningHandoff]) -> tuple[RunningHandoff, ...]:
     """Return the handoffs, the longest-running first."""
-    return tuple(sorted(handoffs, key=_age_order))
+    return tuple(sorted(handoffs, key=_get_age_order))
 
 
 _COLUMNS = (
@@ -252,11 +255,11 @@ class FleetOverview:
             yield Segment.line()
         if table_height:
             yield Text("")
-            yield _running_table(rows, self.at, options.max_width)
+            yield _build_running_table(rows, self.at, options.max_width)
         yield hint
 
 
-def _running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
+def _build_running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
     """Return the table of the running handoffs."""
     table_rows: list[tuple[tuple[str, ...], str]] = []
     for n, handoff in enumerate(rows):
@@ -277,7 +280,7 @@ def _running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> R
     return fit_table(_COLUMNS, table_rows, width)
 
 
-def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
+def find_job_by_key(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
     """Return the job of the row with this key, or None if no row has the key."""
     if len(key) != 1 or key not in KEYS:
         return None

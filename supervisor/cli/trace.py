@@ -12,20 +12,20 @@ import typer
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UserError
 from handoff_queue.shared.types.events import HandoffIssued, PlanMade
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.connection import client_and_job
+from handoff_queue.supervisor.cli.connection import connect_and_find_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
-from handoff_queue.supervisor.cli.display.event_lines import lines_of
+from handoff_queue.supervisor.cli.display.event_lines import iterate_lines
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.export import Export, record_in
-from handoff_queue.supervisor.client.job_result import JobRecord, report_of
+from handoff_queue.supervisor.client.job_result import JobRecord, build_report
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
-from handoff_queue.supervisor.text.sanitizing import plain
-from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
-from handoff_queue.supervisor.tracing.timeline import timeline_of
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
+from handoff_queue.supervisor.tracing.page import TracedJob, build_tree, find_absent, render_page
+from handoff_queue.supervisor.tracing.timeline import build_timeline
 
 MAX_BYTES = 500_000_000
 """Most bytes of an exported job. A plan has at most 10,000 steps, of about 20 kB each."""
@@ -69,8 +69,8 @@ def trace(
     first = exports[0]
     try:
         traced = {export.job.job_id: _make_traced_job(export) for export in exports}
-        tree = tree_of(traced, first.job.job_id)
-        text = page_of(tree, first.made_by)
+        tree = build_tree(traced, first.job.job_id)
+        text = render_page(tree, first.made_by)
     except (LookupError, MalformedMessage, ArithmeticError, ValueError) as error:
         if not is_file:
             raise
@@ -81,8 +81,8 @@ def trace(
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
     if target != STDOUT:
-        print_progress(f"{first.job.job_id} is in {plain(str(target))}")
-    absent = absent_from(tree)
+        print_progress(f"{first.job.job_id} is in {replace_unsafe(str(target))}")
+    absent = find_absent(tree)
     if absent:
         print_progress(
             f"not in the page: {_describe_absent_children(absent)};"
@@ -112,17 +112,17 @@ def _read_export_file(path: Path) -> list[Export]:
 
 def _read_stored_jobs(job: str) -> list[Export]:
     """Return the job, then its stored child jobs."""
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     exports = [jobs.export(job_id)]
-    left = _children_of(exports[0])
+    left = _list_children(exports[0])
     while left:
         with suppress(UnknownJob):  # deleted on its own
             exports.append(jobs.export(left.pop(0)))
-            left += _children_of(exports[-1])
+            left += _list_children(exports[-1])
     return exports
 
 
-def _children_of(export: Export) -> list[JobId]:
+def _list_children(export: Export) -> list[JobId]:
     children: dict[JobId, None] = {}
     for recorded in export.journal:
         if isinstance(recorded.event, HandoffIssued) and recorded.event.child:
@@ -134,20 +134,20 @@ def _make_traced_job(export: Export) -> TracedJob:
     record = record_in(export)
     return TracedJob(
         record=record,
-        report=report_of(record),
-        timeline=timeline_of(record),
-        story=tuple(_story(record)),
+        report=build_report(record),
+        timeline=build_timeline(record),
+        story=tuple(_iterate_story(record)),
         turns=export.turns,
     )
 
 
-def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
+def _iterate_story(record: JobRecord) -> Iterator[tuple[float, str]]:
     """Yield the lines about the events of a job, each with the time of its event."""
     texts = ResultTexts(record.payloads)
     empty_view = JobView(record.job.job_id, handoffs=record.handoffs, texts=texts)
-    view = empty_view.after_events(record.journal)
+    view = empty_view.apply_events(record.journal)
     for number, recorded in enumerate(record.journal):
         before = None
         if isinstance(recorded.event, PlanMade):
             before = fold(view.job_id, None, record.journal[:number])
-        yield from lines_of(JobUpdate(view, (recorded,)), before)
+        yield from iterate_lines(JobUpdate(view, (recorded,)), before)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.terminal import print_progress
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.presence import Announcement
@@ -28,7 +28,7 @@ def find_unserved(announcements: Iterable[Announcement]) -> dict[str, str]:
 def print_unserved(unserved: Mapping[str, str]) -> None:
     """Print a line for each specialist that no worker serves, with the reason."""
     for name, reason in unserved.items():
-        print_progress(f"no worker serves {plain(name)}: {plain(reason)}")
+        print_progress(f"no worker serves {replace_unsafe(name)}: {replace_unsafe(reason)}")
 
 
 def check_served(

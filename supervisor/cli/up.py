@@ -15,21 +15,21 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.fork_server import celery_fork_server
+from handoff_queue.shared.local.fork_server import start_celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
-from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, users_of_private_redis
+from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, create_private_users
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
-from handoff_queue.shared.settings.ports import check_port, free_port, is_free
+from handoff_queue.shared.settings.ports import check_port, find_free_port, is_free
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import with_keys
 from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
-from handoff_queue.supervisor.cli.console_process import console_spec, has_server
+from handoff_queue.supervisor.cli.celery_process import build_celery_command, find_messages
+from handoff_queue.supervisor.cli.console_process import build_console_spec, has_server
 from handoff_queue.supervisor.cli.display.terminal import (
     join_lines,
     print_message,
@@ -37,20 +37,20 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write,
 )
 from handoff_queue.supervisor.cli.embedded_system import (
-    worker_variables_of,
-    worker_variables_with_own_redis,
+    build_own_redis_worker_variables,
+    build_worker_variables,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
-from handoff_queue.supervisor.cli.flower import flower_command, flower_password
-from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
+from handoff_queue.supervisor.cli.flower import build_flower_command, load_flower_password
+from handoff_queue.supervisor.cli.local_keys import LocalKeys, prepare_local_keys
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.cli.supervisor_and_worker import (
     check_folders,
     check_own,
     check_specialists,
+    list_specialist_names,
     reach_redis,
-    specialist_names,
     with_own,
 )
 from handoff_queue.supervisor.cli.unserved_specialists import find_unserved, print_unserved
@@ -154,7 +154,7 @@ def up(
         check_extra("serve", "handoff up --serve-port", "serve")
         check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
-    queues = workers_of(worker, specialist_names(settings))
+    queues = parse_workers(worker, list_specialist_names(settings))
     check_folders(settings)
     check_own(settings)
     if settings.redis_url is not None:
@@ -163,8 +163,8 @@ def up(
     with ExitStack() as parts:
         folder = take_home_folder(home, parts)
         parts.enter_context(name_folder_in_error(folder))
-        signing = signing_of(folder, settings, queues, keys, has_none=no_keys)
-        fork_server = celery_fork_server(is_offline=settings.is_offline)
+        signing = prepare_local_keys(folder, settings, queues, keys, has_none=no_keys)
+        fork_server = start_celery_fork_server(is_offline=settings.is_offline)
         if fork_server is not None:
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
@@ -200,7 +200,7 @@ def default_console_port() -> int | None:
         return None
     if is_free(DEFAULT_PORT):
         return DEFAULT_PORT
-    port = free_port()
+    port = find_free_port()
     print_progress(f"port {DEFAULT_PORT} is taken: the console uses port {port}")
     return port
 
@@ -221,7 +221,7 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
     return settings.model_copy(update={"redis_url": None})
 
 
-def workers_of(worker_options: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
+def parse_workers(worker_options: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
     """Return the queues of each worker process, by its name. No queues: all specialists.
 
     Without SPECIALIST=N there are `WORKERS` processes for all specialists. Otherwise one more
@@ -262,11 +262,11 @@ class _Environments:
     users: RedisUsers | None
     """Redis users of the private Redis; None for a Redis of the user."""
 
-    def of(self, user: str) -> dict[str, str]:
+    def build(self, user: str) -> dict[str, str]:
         """Return the environment of the processes with one Redis user."""
         url = self.url
         if self.users is not None:
-            url = self.users.url(user, url)
+            url = self.users.build_url(user, url)
         return {**self.worker_variables, "HANDOFF_REDIS_URL": url}
 
 
@@ -303,13 +303,13 @@ class _LocalSystem:
         if self.flower_port:
             password = self._start_flower(self.flower_port, environments)
         if self.console_port:
-            variables = environments.of("console") | self.signing.variables(CONSOLE)
-            self.processes.start(console_spec(variables, self.console_port))
+            variables = environments.build("console") | self.signing.build_variables(CONSOLE)
+            self.processes.start(build_console_spec(variables, self.console_port))
         self._wait()
         if self.settings.redis_url is None:
             # not by print_progress: an error must not repeat the password
             write(f"export HANDOFF_REDIS_URL={environments.url}\n")
-        for line in self.signing.lines():
+        for line in self.signing.build_lines():
             write(f"{line}\n")
         for name, specialists in self.queues.items():
             print_progress(f"{name}: {', '.join(specialists) or 'all specialists'}")
@@ -320,11 +320,11 @@ class _LocalSystem:
         """Return the environments with the Redis of the user, or start a private Redis."""
         if self.settings.redis_url is not None:
             url = self.settings.redis_url.get_secret_value()
-            return _Environments(worker_variables_of(self.settings), url, None)
-        known = specialist_names(self.settings)
-        users = users_of_private_redis(_specialists_by_user(self.queues, known))
+            return _Environments(build_worker_variables(self.settings), url, None)
+        known = list_specialist_names(self.settings)
+        users = create_private_users(_group_specialists_by_user(self.queues, known))
         url = self._start_redis(users)
-        return _Environments(worker_variables_with_own_redis(self.settings), url, users)
+        return _Environments(build_own_redis_worker_variables(self.settings), url, users)
 
     def _start_redis(self, users: RedisUsers) -> str:
         """Start Redis and return its URL.
@@ -333,7 +333,9 @@ class _LocalSystem:
         the same if it is free.
         """
         earlier = read_access(self.folder / _ACCESS)
-        redis = PrivateRedis(self.processes, self.folder, earlier=earlier, users=users.lines())
+        redis = PrivateRedis(
+            self.processes, self.folder, earlier=earlier, users=users.build_lines()
+        )
         if earlier is not None and redis.access.port != earlier.port:
             print_progress(
                 f"port {earlier.port} of the last start is taken: the export lines have changed"
@@ -343,8 +345,10 @@ class _LocalSystem:
         return url
 
     def _start_supervisor(self, environments: _Environments) -> None:
-        command = celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h")
-        variables = environments.of("supervisor") | self.signing.variables(SUPERVISOR)
+        command = build_celery_command(
+            "handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h"
+        )
+        variables = environments.build("supervisor") | self.signing.build_variables(SUPERVISOR)
         self.processes.start(ChildSpec("supervisor", command, variables))
 
     def _start_workers(self, environments: _Environments) -> None:
@@ -354,9 +358,9 @@ class _LocalSystem:
                 options += ["-Q", ",".join(specialists)]
             if self.slots:
                 options += ["-c", str(self.slots)]
-            command = celery_command("handoff_queue.workers.app", "worker", *options)
-            keys = self.signing.variables(self.signing.workers[name])
-            variables = environments.of(_user_of(specialists)) | keys
+            command = build_celery_command("handoff_queue.workers.app", "worker", *options)
+            keys = self.signing.build_variables(self.signing.workers[name])
+            variables = environments.build(_get_user(specialists)) | keys
             self.processes.start(ChildSpec(name, command, variables))
 
     def _start_flower(self, port: int, environments: _Environments) -> str | None:
@@ -364,12 +368,12 @@ class _LocalSystem:
 
         The password goes into the environment, because every user can read a command line.
         """
-        variables = environments.of("flower") | self.signing.variables(None)
+        variables = environments.build("flower") | self.signing.build_variables(None)
         password = None
         if not os.environ.get("FLOWER_BASIC_AUTH"):
-            password = flower_password(self.folder)
+            password = load_flower_password(self.folder)
             variables["FLOWER_BASIC_AUTH"] = f"admin:{password}"
-        command = flower_command(self.folder, port)
+        command = build_flower_command(self.folder, port)
         self.processes.start(
             ChildSpec("flower", command, variables, is_ready=lambda: has_server(port))
         )
@@ -380,7 +384,7 @@ class _LocalSystem:
         try:
             self.processes.wait_until_ready()
         except UserError as error:
-            if messages := messages_in(str(error)):
+            if messages := find_messages(str(error)):
                 raise UserError(messages[-1]) from error
             raise
 
@@ -389,7 +393,7 @@ class _LocalSystem:
         store = connect(url, with_keys(self.settings, self.signing.folder, CLIENT)).store
         nodes = tuple(f"{name}@" for name in self.queues)
         new_announcements: list[Announcement] = []
-        for announcement in store.presence.announcements():
+        for announcement in store.presence.read_announcements():
             if announcement.node.startswith(nodes):
                 new_announcements.append(announcement)
         store.connection.close()
@@ -424,7 +428,7 @@ class _LocalSystem:
         )
 
 
-def _user_of(specialists: Sequence[str]) -> str:
+def _get_user(specialists: Sequence[str]) -> str:
     """Return the Redis user of the workers that serve these specialists; none: all."""
     if not specialists:
         return WORKER
@@ -433,21 +437,23 @@ def _user_of(specialists: Sequence[str]) -> str:
     return f"{WORKER}-others"
 
 
-def _specialists_by_user(
+def _group_specialists_by_user(
     queues: Mapping[str, Sequence[str]], known: Sequence[str]
 ) -> dict[str, Sequence[str]]:
     """Return the specialists of each Redis user of workers."""
-    return {_user_of(specialists): specialists or known for specialists in queues.values()}
+    return {_get_user(specialists): specialists or known for specialists in queues.values()}
 
 
 def _stay(processes: Processes) -> int:
     """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
-    known = processes.pids()
+    known = processes.get_pids()
     while not (broken_children := processes.log_ends_of_broken_children()):
         time.sleep(_CHECK_EVERY_S)
-        for name, pid in processes.pids().items():
+        for name, pid in processes.get_pids().items():
             if known.get(name, pid) != pid:
-                print_progress(f"{name} died and was started again; see {processes.log_of(name)}")
+                print_progress(
+                    f"{name} died and was started again; see {processes.get_log_path(name)}"
+                )
             known[name] = pid
     for name, tail in broken_children.items():
         print_message(

@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson
@@ -36,7 +36,7 @@ def watch(
     """
     from handoff_queue.supervisor.cli.follow_job import follow_to_end
 
-    jobs, job_id = client_and_job(job)
+    jobs, job_id = connect_and_find_job(job)
     end_like_ctrl_c()
     try:
         return follow_to_end(

@@ -8,14 +8,14 @@ from functools import cached_property
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.client.request import (
     Request,
-    bound_in_money,
     check_prices_of_specialists,
+    find_bound_in_money,
 )
 
 
@@ -53,9 +53,9 @@ class Admission:
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
                 " workers run, or leave the model out"
             )
-        if bound_in_money(request):
+        if find_bound_in_money(request):
             check_prices_of_specialists(request, self._served, self._settings)
-        refusal = self._refusal(request.tenant)
+        refusal = self._find_refusal(request.tenant)
         if not (refusal or self._no_room) or self._store.jobs.read([job_id]):
             return
         if refusal:
@@ -81,7 +81,7 @@ class Admission:
             if name in refused:
                 raise UserError(
                     f"{place}: no worker serves {name!r}, and the Redis users of this installation"
-                    f" may not use its queue: {suggestion(name, sorted(self._served))}"
+                    f" may not use its queue: {suggest_name(name, sorted(self._served))}"
                 )
 
     @cached_property
@@ -99,9 +99,9 @@ class Admission:
     def _no_room(self) -> str | None:
         return self._store.health.no_room(self._settings.memory_mark)
 
-    def _refusal(self, tenant: str) -> UserError | None:
+    def _find_refusal(self, tenant: str) -> UserError | None:
         if tenant not in self._refusals:
-            self._refusals[tenant] = self._store.daily_budgets.refusal(tenant)
+            self._refusals[tenant] = self._store.daily_budgets.find_refusal(tenant)
         return self._refusals[tenant]
 
 
@@ -131,5 +131,5 @@ def check_fact_checker(store: Store, name: str | None) -> None:
     if served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
             f"fact_checker: no worker serves or has served {name!r}:"
-            f" {suggestion(name, sorted(served))}"
+            f" {suggest_name(name, sorted(served))}"
         )

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import HandoffFinished
-from handoff_queue.shared.types.handoff import Claim, result_in
+from handoff_queue.shared.types.handoff import Claim, parse_result
 from handoff_queue.shared.types.ids import HandoffId, JobId, parse_step_id
 from handoff_queue.supervisor.lifecycle.citation_numbers import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 
 class AnswerDraft:
@@ -28,7 +28,7 @@ class AnswerDraft:
         self.returned_text = ""
         """The text that was returned so far."""
 
-    def more(
+    def take_new_part(
         self, job_id: JobId, writer: HandoffId, finished_events: Iterable[HandoffFinished]
     ) -> str:
         """Return the new part of the draft, or an empty text.
@@ -46,7 +46,7 @@ class AnswerDraft:
         if not draft:
             return ""
         self._learn_claims(job_id, finished_events)
-        text = plain(stable_part(draft, self._claims))
+        text = replace_unsafe(get_stable_part(draft, self._claims))
         if not text.startswith(self.returned_text):
             return ""
         new, self.returned_text = text[len(self.returned_text) :], text
@@ -67,7 +67,7 @@ class AnswerDraft:
         for handoff_id, digest in results.items():
             self._read_handoffs.add(handoff_id)
             step = parse_step_id(handoff_id)
-            for claim in result_in(texts[digest]).claims:
+            for claim in parse_result(texts[digest]).claims:
                 if claim.id.startswith(f"{step}."):
                     self._own_claims.add(claim.id)
                 elif claim.id in self._own_claims:
@@ -75,7 +75,7 @@ class AnswerDraft:
                 self._claims[claim.id] = claim
 
 
-def stable_part(draft: str, claims: dict[str, Claim]) -> str:
+def get_stable_part(draft: str, claims: dict[str, Claim]) -> str:
     """Return the part of a draft that cannot change, with numbered markers.
 
     The part ends before an incomplete marker, and before a marker of the writer's own claim.

@@ -38,7 +38,7 @@ def create_token(
         at=now,
         action=AuditAction.CREATE_TOKEN,
         subject=token.id,
-        detail=_rights(token),
+        detail=_describe_rights(token),
         actor=actor,
     )
     store.audit.add(entry)
@@ -62,7 +62,7 @@ def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:
     )
 
 
-def _rights(token: ApiToken) -> str:
+def _describe_rights(token: ApiToken) -> str:
     """Return the name, the access level and the tenant in words: `billing, submit, tenant acme`."""
     whose = "every tenant" if token.tenant is None else f"tenant {token.tenant}"
     return f"{token.name}, {token.access}, {whose}"

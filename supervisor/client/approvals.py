@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
@@ -24,33 +24,33 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     Rejected,
 )
-from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS, BlobRef, ref
+from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS, BlobRef, make_ref
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
-from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.message import iterate_problems
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import (
     count_problems,
+    find_problems_by_step,
     name_problems,
-    problems_by_step,
 )
 from handoff_queue.shared.types.step import ItemRef, Step
 from handoff_queue.supervisor.client.tool_call_approvals import (
     QuestionAboutCall,
-    arguments_text,
     find_question_about_call,
+    format_arguments,
     refuse_parts,
     send_answer,
 )
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
-from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.approval_policy import build_waiting_fields
 from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
-from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
+from handoff_queue.supervisor.lifecycle.origins import find_plan_origins
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
-from handoff_queue.supervisor.workflows.join_syntax import join_as_json
+from handoff_queue.supervisor.workflows.join_syntax import convert_join
 
 MAX_KEYS_IN_ERROR = 20
 """Most keys of rows that an error names."""
@@ -61,7 +61,7 @@ _Problem = tuple[str, Sequence[str]]
 """A problem, and its place in the plan, such as `("steps", "0", "task")`."""
 
 
-def answers_in(events: Sequence[RecordedEvent]) -> dict[int, Approved | Rejected]:
+def find_answers(events: Sequence[RecordedEvent]) -> dict[int, Approved | Rejected]:
     """Return the first answer to each question, by the version of the question."""
     answers: dict[int, Approved | Rejected] = {}
     for recorded in events:
@@ -74,7 +74,7 @@ CLOSED = "closed"
 """Decision of a question that ended without an answer."""
 
 
-def approvals_in(
+def build_approvals(
     events: Sequence[RecordedEvent], payloads: Mapping[str, str], open_questions: Collection[int]
 ) -> tuple[dict[str, Any], ...]:
     """Return the questions and answers in the form of `JobResult.approvals`.
@@ -82,7 +82,7 @@ def approvals_in(
     Args:
         open_questions: versions of the questions that wait for an answer now.
     """
-    answers = answers_in(events)
+    answers = find_answers(events)
     approvals: list[dict[str, Any]] = []
     for recorded in events:
         question_event = recorded.event
@@ -98,8 +98,8 @@ def approvals_in(
                 "what": question_event.what.value,
                 "why": question_event.why,
                 "asked_at": recorded.at,
-                "decision": _decision(recorded.version, answer, open_questions),
-                **_author_and_note(answer, payloads),
+                "decision": _describe_decision(recorded.version, answer, open_questions),
+                **_build_author_and_note(answer, payloads),
                 "draft": draft,
                 "own_plan": _own_plan_in(answer, payloads),
                 "call": _call_of(question_event, answer, payloads),
@@ -108,7 +108,7 @@ def approvals_in(
     return tuple(approvals)
 
 
-def _author_and_note(
+def _build_author_and_note(
     answer: Approved | Rejected | None, payloads: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return the fields `by`, `actor` and `note` of an answer. None: there is no answer yet."""
@@ -144,13 +144,13 @@ def _call_of(
     return {
         "handoff_id": question_event.call.handoff_id,
         "tool": question_event.call.tool,
-        "arguments": _json_in(payloads[question_event.call.arguments.digest]),
+        "arguments": _parse_json(payloads[question_event.call.arguments.digest]),
         "origins": {name: list(origins) for name, origins in question_event.call.origins.items()},
         "edited": edited_arguments,
     }
 
 
-def _json_in(text: str) -> JsonValue:
+def _parse_json(text: str) -> JsonValue:
     """Return the value of a worker's JSON text; None: the payload is missing or no JSON."""
     try:
         value: JsonValue = json.loads(text)
@@ -159,7 +159,7 @@ def _json_in(text: str) -> JsonValue:
     return value
 
 
-def _decision(
+def _describe_decision(
     version: int, answer: Approved | Rejected | None, open_questions: Collection[int]
 ) -> str | None:
     """Return the decision about a question; None: the question is open."""
@@ -222,12 +222,12 @@ def approve(
         )
     step_ids = find_steps(store, state, question, steps, rows)
     plan_made = None
-    texts = _texts(note)
+    texts = _list_texts(note)
     if plan is not None:
         plan_made, plan_text = _own_plan(store, state, question, plan)
         texts.append(plan_text)
     answer = Approved(
-        asked=question.version, note=_ref(note), plan=plan_made, steps=step_ids, actor=actor
+        asked=question.version, note=_make_ref(note), plan=plan_made, steps=step_ids, actor=actor
     )
     _give_answer(store, to_answer, answer, texts)
 
@@ -245,15 +245,15 @@ def _approve_call(
     Args:
         arguments: see `approve`.
     """
-    texts = _texts(note)
+    texts = _list_texts(note)
     edited_arguments = None
     if arguments is not None:
-        edited_text = arguments_text(store, about, arguments)
+        edited_text = format_arguments(store, about, arguments)
         texts.append(edited_text)
-        edited_arguments = ref(edited_text)
+        edited_arguments = make_ref(edited_text)
     approved = Approved(
         asked=about.version,
-        note=_ref(note),
+        note=_make_ref(note),
         arguments=edited_arguments,
         call=about.reference,
         actor=actor,
@@ -277,11 +277,11 @@ def find_steps(
         candidates = question.steps
     else:
         candidates = tuple(state.steps)
-    plan = _plan_of(store, state)
+    plan = _load_plan(store, state)
     step_ids: dict[StepId, None] = {}
     unknown_names: list[str] = []
     for name in steps or candidates:
-        copies = _copies_of(plan, candidates, name)
+        copies = _find_copies(plan, candidates, name)
         step_ids.update(dict.fromkeys(copies))
         if not copies:
             unknown_names.append(name)
@@ -298,7 +298,7 @@ def find_steps(
     return tuple(step_ids)
 
 
-def _rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, ItemRef]:
+def _find_rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, ItemRef]:
     """Return the item of each step that is a copy of a repeated step."""
     rows: dict[StepId, ItemRef] = {}
     if plan is None:
@@ -310,11 +310,11 @@ def _rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, I
     return rows
 
 
-def _copies_of(plan: Plan | None, candidates: Sequence[StepId], name: str) -> list[StepId]:
+def _find_copies(plan: Plan | None, candidates: Sequence[StepId], name: str) -> list[StepId]:
     """Return the candidate with this id, or the copies of the repeated step with this name."""
     if name in candidates:
         return [StepId(name)]
-    rows = _rows_of_steps(plan, candidates)
+    rows = _find_rows_of_steps(plan, candidates)
     return [copy_id for copy_id, row in rows.items() if row.step == name]
 
 
@@ -327,7 +327,7 @@ def _with_keys(
         UserError: no copy has one of the keys.
     """
     by_key: dict[str, list[StepId]] = {}
-    for step_id, row in _rows_of_steps(plan, steps).items():
+    for step_id, row in _find_rows_of_steps(plan, steps).items():
         by_key.setdefault(row.key, []).append(step_id)
     copies: dict[StepId, None] = {}
     for key in keys:
@@ -340,7 +340,7 @@ def _with_keys(
     return tuple(copies)
 
 
-def _plan_of(store: Store, state: JobState) -> Plan | None:
+def _load_plan(store: Store, state: JobState) -> Plan | None:
     if state.plan is None:
         return None
     digest = state.plan.plan.digest
@@ -369,9 +369,9 @@ def reject(
     if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
         rejection = Rejected(
-            asked=about.version, note=_ref(note), call=about.reference, actor=actor
+            asked=about.version, note=_make_ref(note), call=about.reference, actor=actor
         )
-        _answer_about_call(store, events, about, rejection, _texts(note))
+        _answer_about_call(store, events, about, rejection, _list_texts(note))
         return
     to_answer = _find_question(job_id, events, question_version)
     state, question = to_answer.state, to_answer.question
@@ -382,7 +382,7 @@ def reject(
         )
     step_ids = find_steps(store, state, question, steps, rows)
     own_plan = None
-    texts = _texts(note)
+    texts = _list_texts(note)
     if plan is not None:
         plan_made, plan_text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
@@ -394,7 +394,7 @@ def reject(
         own_plan = plan_made.plan
         texts.append(plan_text)
     answer = Rejected(
-        asked=question.version, note=_ref(note), steps=step_ids, own_plan=own_plan, actor=actor
+        asked=question.version, note=_make_ref(note), steps=step_ids, own_plan=own_plan, actor=actor
     )
     _give_answer(store, to_answer, answer, texts)
 
@@ -417,8 +417,8 @@ def _own_plan(
     event, text = make_plan_event(
         edited_plan,
         is_reviewed=state.is_reviewed,
-        acting=acting(served),
-        origins=origins_of_plan(state),
+        acting=find_acting(served),
+        origins=find_plan_origins(state),
     )
     return hide_titles(state, event), text
 
@@ -439,11 +439,11 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     known = _OF_A_PLAN | _OF_A_REPORT
     for name in fields:
         if name not in known:
-            advice = suggestion(name, sorted(known))
+            advice = suggest_name(name, sorted(known))
             problems.append((f"a plan has no field {name}: {advice}", (name,)))
     given_steps = tuple(earlier.step for earlier in state.submitted.given)
     counted_entries = _with_counted_joins(entries, given_steps)
-    problems += _problems_of_steps(counted_entries, given_steps, state, served)
+    problems += _find_step_problems(counted_entries, given_steps, state, served)
     if problems:
         raise PlanRefused(problems)
     plan: dict[str, Any] = {}
@@ -451,16 +451,16 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
         plan[name] = fields[name]
     plan |= {"steps": counted_entries, "given": given_steps}
     if "join" in plan:
-        plan["join"] = join_as_json(plan["join"], _count_of_sinks(counted_entries))
+        plan["join"] = convert_join(plan["join"], _count_sinks(counted_entries))
     try:
         return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
-        for where, message in each_problem(error, Plan, shows_values=True):
+        for where, message in iterate_problems(error, Plan, shows_values=True):
             problems.append((f"{'.'.join(where)}: {message}", where))
         raise PlanRefused(problems) from None
 
 
-def _problems_of_steps(
+def _find_step_problems(
     entries: Sequence[JsonValue],
     given_steps: Sequence[StepId],
     state: JobState,
@@ -476,7 +476,7 @@ def _problems_of_steps(
         try:
             step = Step.model_validate_json(json.dumps(entry))
         except ValidationError as error:
-            for where, message in each_problem(error, Step, shows_values=True):
+            for where, message in iterate_problems(error, Step, shows_values=True):
                 text = ": ".join(filter(None, (f"step {index + 1}", ".".join(where), message)))
                 problems.append((text, (*place, *where)))
             if isinstance(entry, dict):
@@ -485,7 +485,7 @@ def _problems_of_steps(
             steps.append(step)
             places[step.id] = place
     limit = max(state.submitted.limits.max_steps, len(state.steps))
-    for step_id, problem in problems_by_step(steps, given_steps, unread):
+    for step_id, problem in find_problems_by_step(steps, given_steps, unread):
         problems.append((problem, places[step_id]))
     for problem in count_problems(steps, limit):
         problems.append((problem, ("steps",)))
@@ -493,14 +493,14 @@ def _problems_of_steps(
         if step.after and not state.is_reviewed:
             problem = f"step {step.id} waits for the review, and the job has none"
             problems.append((problem, places[step.id]))
-    allowed_specialists = _specialists_for_own_plan(state, served)
+    allowed_specialists = _list_allowed_specialists(state, served)
     for step in steps:
         for problem in name_problems([step], allowed_specialists):
             problems.append((problem, places[step.id]))
     return problems
 
 
-def _specialists_for_own_plan(state: JobState, served: Collection[str]) -> set[str]:
+def _list_allowed_specialists(state: JobState, served: Collection[str]) -> set[str]:
     """Return the specialists that a person's plan may name.
 
     These are the served specialists that the request allows, and the specialists of the job's
@@ -527,22 +527,22 @@ def _with_counted_joins(
         if not isinstance(entry, dict) or "join" not in entry:
             counted_entries.append(entry)
             continue
-        awaited = [name for name in _dependencies(entry) if name not in given_steps]
-        counted_entries.append({**entry, "join": join_as_json(entry["join"], len(awaited))})
+        awaited = [name for name in _get_dependencies(entry) if name not in given_steps]
+        counted_entries.append({**entry, "join": convert_join(entry["join"], len(awaited))})
     return counted_entries
 
 
-def _count_of_sinks(entries: Sequence[JsonValue]) -> int:
+def _count_sinks(entries: Sequence[JsonValue]) -> int:
     """Return the number of steps that no other step depends on."""
     steps = [entry for entry in entries if isinstance(entry, dict)]
     depended_on: set[JsonValue] = set()
     for step in steps:
-        depended_on.update(_dependencies(step))
+        depended_on.update(_get_dependencies(step))
     sinks = [step for step in steps if step.get("id") not in depended_on]
     return len(sinks)
 
 
-def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
+def _get_dependencies(step: Mapping[str, JsonValue]) -> list[str]:
     """Return the texts in `depends_on` of a step that was not checked yet."""
     dependencies = step.get("depends_on")
     if not isinstance(dependencies, list):
@@ -562,7 +562,7 @@ def _answer_about_call(
     Raises:
         UserError: the question has another answer, or is not open any more.
     """
-    earlier = answers_in(events).get(about.version)
+    earlier = find_answers(events).get(about.version)
     if earlier is None:
         send_answer(store, about, answer, texts)
     else:
@@ -594,7 +594,7 @@ def _find_question(
     """
     earlier = None
     if question_version is not None:
-        earlier = answers_in(events).get(question_version)
+        earlier = find_answers(events).get(question_version)
     if earlier is not None:
         events = list(takewhile(lambda recorded: recorded.event is not earlier, events))
     state = fold(job_id, None, events)
@@ -659,7 +659,7 @@ def _append_answer(
         UserError: the job has ended, or another answer came first. The answer has no effect.
     """
     version = store.journal.append_unless_ended(
-        state.job_id, answer, waiting_fields(state, None), texts
+        state.job_id, answer, build_waiting_fields(state, None), texts
     )
     earlier_events: list[RecordedEvent] = []
     for recorded in store.journal.read(state.job_id):
@@ -679,7 +679,7 @@ def _append_answer(
         )
 
 
-def _texts(note: str | None) -> list[str]:
+def _list_texts(note: str | None) -> list[str]:
     """Return the payloads of a note.
 
     Raises:
@@ -696,7 +696,7 @@ def _texts(note: str | None) -> list[str]:
     return [note]
 
 
-def _ref(note: str | None) -> BlobRef | None:
+def _make_ref(note: str | None) -> BlobRef | None:
     if note is None:
         return None
-    return ref(note)
+    return make_ref(note)

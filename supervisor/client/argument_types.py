@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.shared.types.message import plain_value, public_name
+from handoff_queue.shared.types.message import describe_value, get_public_name
 
 Class = TypeVar("Class", bound=type)
 MAX_NUMBER = 2**53
@@ -128,8 +128,8 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
 def _describe(value: object) -> str:
     """Return a wrong number for an error, or the public name of the type of another value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return public_name(type(value))
-    return plain_value(value) or "a longer number"
+        return get_public_name(type(value))
+    return describe_value(value) or "a longer number"
 
 
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
@@ -140,7 +140,7 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """
     if isinstance(value, kind):
         return
-    public, wrong = public_name(kind), public_name(type(value))
+    public, wrong = get_public_name(kind), get_public_name(type(value))
     if issubclass(kind, Enum):
         wrong = f"{value!r:.60}"
         hint = f"use one of {', '.join(f'{public}.{member.name}' for member in kind)}"

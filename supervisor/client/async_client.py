@@ -47,7 +47,7 @@ from handoff_queue.supervisor.client.journal_follower import (
     ReconnectLimit,
     is_over_after,
 )
-from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.json_forms import encode_event
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -189,7 +189,7 @@ class AsyncClient:
                     yield news
                 if is_over:
                     return
-                news = await subscription.news(wait_s)
+                news = await subscription.wait_for_news(wait_s)
                 if subscription.has_ended:
                     subscription.has_ended = False  # a job that is retried may end again
                     info = await self._read_through_outage(self._read_info, job_id)
@@ -224,7 +224,7 @@ class AsyncClient:
                 yield (
                     f"id: {recorded.version}\n"
                     f"event: {recorded.event.type}\n"
-                    f"data: {event_as_json(recorded.event)}\n\n"
+                    f"data: {encode_event(recorded.event)}\n\n"
                 )
 
     async def wait(self, job_id: JobId, wait_s: float) -> JobStatus:

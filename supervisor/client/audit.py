@@ -63,14 +63,14 @@ def _add_or_log(store: Store, entry: AuditEntry) -> None:
     try:
         store.audit.add(entry)
     except StoreRefusesWrites as error:
-        from handoff_queue.shared.observability.logs import log_of
+        from handoff_queue.shared.observability.logs import get_log
 
-        log_of(__name__).warning(
+        get_log(__name__).warning(
             "cannot store an audit entry", error=str(error), entry=entry.model_dump(mode="json")
         )
 
 
-def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntry]:
+def find_actions(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntry]:
     """Return the actions of users in the journal of a job, the newest last. Actions of other
     jobs and of the clock are left out, and so are answers to questions that had an answer.
     """
@@ -79,12 +79,12 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
     entries: list[AuditEntry] = []
     for recorded in events:
         if isinstance(recorded.event, ApprovalAsked):
-            questions[recorded.version] = _subject(recorded.event)
+            questions[recorded.version] = _get_subject(recorded.event)
         if isinstance(recorded.event, Approved | Rejected):
             if recorded.event.asked in answered_versions:
                 continue
             answered_versions.add(recorded.event.asked)
-        action = _action_of(recorded, questions)
+        action = _parse_action(recorded, questions)
         if action is not None:
             entries.append(
                 AuditEntry(
@@ -98,7 +98,7 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
     return entries
 
 
-def _subject(question_event: ApprovalAsked) -> str:
+def _get_subject(question_event: ApprovalAsked) -> str:
     """Return the subject of a question: the tool of a call, or a value of `ApprovalOf`."""
     if question_event.call is not None:
         return question_event.call.tool
@@ -111,7 +111,7 @@ class _Action(NamedTuple):
     actor: Actor | None
 
 
-def _action_of(  # noqa: PLR0911 (one case an event)
+def _parse_action(  # noqa: PLR0911 (one case an event)
     recorded: RecordedEvent, questions: dict[int, str]
 ) -> _Action | None:
     """Return the action of a user; None if the event is not one.

@@ -41,11 +41,11 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
             f"on_end is a {signature['subtask_type']}: give the signature of one task,"
             " which can start others"
         )
-    task, queue = _name("task", signature.get("task")), _queue_of(signature)
+    task, queue = _check_name("task", signature.get("task")), _find_queue(signature)
     args, kwargs = signature.get("args") or (), signature.get("kwargs") or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         raise UserError("on_end: args must be a list or a tuple, and kwargs a dict")
-    text = _json([list(args), dict(kwargs)])
+    text = _encode_json([list(args), dict(kwargs)])
     if len(text) > MAX_ARGUMENT_CHARS:
         raise UserError(
             f"on_end: args and kwargs have {len(text):,} characters as JSON, at most"
@@ -74,7 +74,7 @@ def check_allowed(task: str, patterns: Sequence[str]) -> None:
         )
 
 
-def _queue_of(signature: Mapping[str, Any]) -> str:
+def _find_queue(signature: Mapping[str, Any]) -> str:
     """Return the queue of the signature, or the queue to which the host's app routes the task."""
     options = signature.get("options") or {}
     if not isinstance(options, Mapping):
@@ -85,11 +85,11 @@ def _queue_of(signature: Mapping[str, Any]) -> str:
                 f"on_end has the option {str(name)!r:.60}; only queue can be set here,"
                 " and the task itself can do the rest"
             )
-    queue = options.get("queue") or _queue_by_route(signature)
-    return _name("queue", getattr(queue, "name", queue))
+    queue = options.get("queue") or _find_queue_by_route(signature)
+    return _check_name("queue", getattr(queue, "name", queue))
 
 
-def _queue_by_route(signature: Mapping[str, Any]) -> str:
+def _find_queue_by_route(signature: Mapping[str, Any]) -> str:
     """Return the queue by the settings of the signature's app (`task_routes`,
     `task_default_queue`).
     """
@@ -100,7 +100,7 @@ def _queue_by_route(signature: Mapping[str, Any]) -> str:
     return str(getattr(queue, "name", queue) or DEFAULT_QUEUE)
 
 
-def _name(kind: str, value: Any) -> str:
+def _check_name(kind: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise UserError(f"on_end: the {kind} must be a name in one line, not {value!r:.60}")
     if has_lone_surrogate(value) or len(value.encode()) > MAX_NAME_CHARS:
@@ -111,7 +111,7 @@ def _name(kind: str, value: Any) -> str:
     return value
 
 
-def _json(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     """Return a value as JSON.
 
     Raises:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import JsonValue, SecretStr
 
 from handoff_queue.shared.settings.redis_url import URL_ARGUMENT, URL_VARIABLE
-from handoff_queue.shared.settings.settings import Settings, load_settings, redis_url_of
+from handoff_queue.shared.settings.settings import Settings, get_redis_url, load_settings
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
@@ -52,7 +52,7 @@ from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.dead_letters import put_back
 from handoff_queue.supervisor.client.job_deletion import check_ended, delete_job
 from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
-from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
+from handoff_queue.supervisor.client.journal_follower import iterate_events, wait_for_end
 from handoff_queue.supervisor.client.pauses import pause, unpause
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
@@ -153,11 +153,14 @@ class Client:
         Raises:
             UserError: see `submit`.
         """
-        from handoff_queue.supervisor.client.submission import first_clash, job_ids_with_key
+        from handoff_queue.supervisor.client.submission import (
+            find_first_clash,
+            list_job_ids_with_key,
+        )
 
         submissions = [self.submission(request) for request in requests]
-        stored_events = self.store.journal.first_events(job_ids_with_key(submissions))
-        return first_clash(submissions, stored_events)
+        stored_events = self.store.journal.read_first_events(list_job_ids_with_key(submissions))
+        return find_first_clash(submissions, stored_events)
 
     def events(
         self, job_id: JobId, after: int = 0, *, follow: bool = True
@@ -170,7 +173,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        return events_of(self.store, job_id, after, follow=follow)
+        return iterate_events(self.store, job_id, after, follow=follow)
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
         """Wait up to `wait_s` seconds for the end of the job, and return its result.
@@ -182,10 +185,10 @@ class Client:
             UnknownJob: there is no such job.
             StoreUnavailable: as `wait`.
         """
-        from handoff_queue.supervisor.client.job_result import report_on
+        from handoff_queue.supervisor.client.job_result import read_report
 
         self.wait(job_id, wait_s)
-        return report_on(self.store, job_id)
+        return read_report(self.store, job_id)
 
     def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
@@ -199,9 +202,9 @@ class Client:
             UnknownJob: there is no such job.
             UserError: `step` is not a repeated step of the job.
         """
-        from handoff_queue.supervisor.client.repeated_step_rows import rows_on
+        from handoff_queue.supervisor.client.repeated_step_rows import read_rows
 
-        return rows_on(self.store, check_job_id(job_id), step)
+        return read_rows(self.store, check_job_id(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """Return a summary of the job. The time does not depend on the number of steps.
@@ -209,9 +212,9 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        from handoff_queue.supervisor.client.job_outline import outline_on
+        from handoff_queue.supervisor.client.job_outline import build_outline
 
-        return outline_on(self.store, check_job_id(job_id))
+        return build_outline(self.store, check_job_id(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """Return some handoffs of the job in full.
@@ -220,9 +223,9 @@ class Client:
             UnknownJob: there is no such job.
             UserError: the job has no handoff with a given id.
         """
-        from handoff_queue.supervisor.client.job_result import handoffs_on
+        from handoff_queue.supervisor.client.job_result import read_handoffs
 
-        return handoffs_on(self.store, check_job_id(job_id), handoff_ids)
+        return read_handoffs(self.store, check_job_id(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the end of the job, and return the status.
@@ -245,10 +248,10 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        from handoff_queue.supervisor.client.export import export_of
+        from handoff_queue.supervisor.client.export import build_export
 
         self._load_job_info(job_id)
-        return export_of(self.store, self._settings, job_id, texts=texts)
+        return build_export(self.store, self._settings, job_id, texts=texts)
 
     def export_tenant(self, tenant: str, *, texts: bool = False) -> Iterator[str]:
         """Yield all jobs and schedules of a tenant, each as one line of JSON.
@@ -262,9 +265,9 @@ class Client:
         Raises:
             UserError: the tenant is not a text.
         """
-        from handoff_queue.supervisor.client.export import tenant_lines
+        from handoff_queue.supervisor.client.export import iterate_tenant_lines
 
-        return tenant_lines(self.store, self._settings, tenant, texts=texts)
+        return iterate_tenant_lines(self.store, self._settings, tenant, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
         """Stop the job on all workers. Return False if the job had ended already.
@@ -351,7 +354,7 @@ class Client:
         )
         self.check(request)
         return submit(
-            self.store, self._dispatcher, self._settings, request, submission.by(self._actor)
+            self.store, self._dispatcher, self._settings, request, submission.set_actor(self._actor)
         )
 
     def say(
@@ -464,7 +467,7 @@ class Client:
 
     def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
         """Return the notes of a tenant's memory, in the order of their paths."""
-        return [entry.note for entry in self.store.notes.all(tenant)]
+        return [entry.note for entry in self.store.notes.list_all(tenant)]
 
     def note(self, path: str, tenant: str = DEFAULT_TENANT) -> Note:
         """Return one note of a tenant's memory.
@@ -539,7 +542,7 @@ class Client:
 
     def tokens(self) -> list[ApiToken]:
         """Return all tokens of the HTTP API, also expired tokens, without their secrets."""
-        return self.store.api_tokens.all()
+        return self.store.api_tokens.list_all()
 
     def create_token(
         self,
@@ -589,23 +592,25 @@ class Client:
         from handoff_queue.supervisor.client.schedules import (
             ScheduleOptions,
             add_schedule,
+            build_checked_request,
             check_options,
-            request_to_check,
         )
 
         check_is_request(request)
         hint = f"write ScheduleOptions({options!r:.80})" if isinstance(options, str) else ""
         check_type("the options", options, ScheduleOptions, hint)
         check_options(name, request, options)
-        self.check(request_to_check(request, options))
+        self.check(build_checked_request(request, options))
         check_room(self.store, self.settings.memory_mark)
         return add_schedule(self.store, name, self.submission(request), options, self._actor)
 
     def schedules(self, tenant: str | None = None) -> list[ScheduleStatus]:
         """Return the schedules of a tenant, or of all tenants, in the order of their names."""
-        from handoff_queue.supervisor.client.schedules import status_of
+        from handoff_queue.supervisor.client.schedules import read_status
 
-        return [status_of(self.store, schedule) for schedule in self.store.schedules.all(tenant)]
+        return [
+            read_status(self.store, schedule) for schedule in self.store.schedules.list_all(tenant)
+        ]
 
     def schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
         """Return one schedule.
@@ -613,9 +618,9 @@ class Client:
         Raises:
             UserError: the tenant has no schedule of this name.
         """
-        from handoff_queue.supervisor.client.schedules import find_schedule, status_of
+        from handoff_queue.supervisor.client.schedules import find_schedule, read_status
 
-        return status_of(self.store, find_schedule(self.store, tenant, name).schedule)
+        return read_status(self.store, find_schedule(self.store, tenant, name).schedule)
 
     def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
         """Pause a schedule. Its slots are dropped until `unpause_schedule`.
@@ -684,12 +689,12 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        from handoff_queue.supervisor.client.audit import actions_in
+        from handoff_queue.supervisor.client.audit import find_actions
 
         if job_id is None:
-            return self.store.audit.newest(count)
+            return self.store.audit.list_newest(count)
         self._load_job_info(job_id)
-        return actions_in(job_id, self.store.journal.read(job_id))[-count:]
+        return find_actions(job_id, self.store.journal.read(job_id))[-count:]
 
     def delete(self, job_id: JobId) -> None:
         """Remove an ended or unreadable job with its journal, its payloads and its child jobs.
@@ -775,7 +780,7 @@ class Client:
 
     def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobInfo]:
         """Return the jobs that match, the newest first, each as `info` returns it."""
-        job_ids = self.store.jobs.newest(count, where)
+        job_ids = self.store.jobs.list_newest(count, where)
         return with_waiting(self.store, self.store.jobs.read(job_ids))
 
     def check(self, request: Request) -> None:
@@ -798,7 +803,7 @@ class Client:
         from handoff_queue.supervisor.client.submission import complete_request
 
         check_is_request(request)
-        return complete_request(self.store, self._settings, request).by(self._actor)
+        return complete_request(self.store, self._settings, request).set_actor(self._actor)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Read the documents of a request.
@@ -807,10 +812,10 @@ class Client:
             InvalidDocuments: a document cannot be read.
         """
         from handoff_queue.supervisor.client.request import check_is_request
-        from handoff_queue.supervisor.client.submission import documents_of
+        from handoff_queue.supervisor.client.submission import read_documents
 
         check_is_request(request)
-        return documents_of(request, self._settings)
+        return read_documents(request, self._settings)
 
 
 def connect(
@@ -837,11 +842,11 @@ def connect(
             raise UserError("the Redis URL is empty: leave it out to use HANDOFF_REDIS_URL")
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
         url_name = URL_ARGUMENT
-    store = open_store(redis_url_of(settings), settings, timeout_s=timeout_s, url_name=url_name)
+    store = open_store(get_redis_url(settings), settings, timeout_s=timeout_s, url_name=url_name)
     return Client(store, settings)
 
 
-def onlooker_of(jobs: Client) -> Client:
+def connect_onlooker(jobs: Client) -> Client:
     """Return a second client with the short timeout `ONLOOKER_TIMEOUT_S`.
 
     A live display uses this client, so that a person soon sees that Redis does not reply.

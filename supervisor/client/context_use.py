@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ContextCleared,
@@ -38,12 +38,12 @@ def describe_context_use(turns: Iterable[Checkpoint]) -> str:
                 cached_tokens += turn.usage.cache_write_1h_tokens
     parts: list[str] = []
     if cleared:
-        provider_remark = _by_provider(cleared_there, cleared)
-        counted_items = f"{count_of(cleared, 'result')} cleared{provider_remark}"
+        provider_remark = _format_provider_part(cleared_there, cleared)
+        counted_items = f"{format_count(cleared, 'result')} cleared{provider_remark}"
         parts.append(f"{counted_items}, about {cleared_tokens:,} tokens")
     if summaries:
         counted_items = "1 summary" if summaries == 1 else f"{summaries} summaries"
-        provider_remark = _by_provider(summaries_there, summaries)
+        provider_remark = _format_provider_part(summaries_there, summaries)
         parts.append(
             f"{counted_items} of earlier turns{provider_remark}, about {summarized_tokens:,} tokens"
         )
@@ -52,7 +52,7 @@ def describe_context_use(turns: Iterable[Checkpoint]) -> str:
     return "; ".join(parts)
 
 
-def _by_provider(number: int, total: int) -> str:
+def _format_provider_part(number: int, total: int) -> str:
     """Return the words for the part that the provider has made."""
     if not number:
         return ""

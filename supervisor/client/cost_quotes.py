@@ -9,7 +9,7 @@ from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.quoting.quote_history import quote_as_json
+from handoff_queue.supervisor.quoting.quote_history import convert_quote
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -46,16 +46,17 @@ def is_decided(state: JobState) -> bool:
     return bool(state.question or state.asked_at or state.ended)
 
 
-def why_unplanned(state: JobState) -> str:
+def explain_missing_plan(state: JobState) -> str:
     """Return the reason why the job has no plan."""
-    from handoff_queue.supervisor.lifecycle.job_budget import why_spent
+    from handoff_queue.supervisor.lifecycle.job_budget import explain_spent_budget
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
-        return f"its limits are too low for a plan ({why_spent(state)}): raise or remove a limit"
+        spent = explain_spent_budget(state)
+        return f"its limits are too low for a plan ({spent}): raise or remove a limit"
     return (state.ended and state.ended.reason) or "there is no plan"
 
 
-def most_usd_of(quote: Quote) -> float | None:
+def get_most_usd(quote: Quote) -> float | None:
     """Return the most that the job costs with a high probability, in dollars, or None."""
     if quote.microusd is None:
         return None
@@ -80,6 +81,6 @@ def quote_json(state: JobState, teams: str | None, *, is_refused: bool) -> dict[
         "job_id": state.job_id,
         "steps": len(state.steps),
         "child_jobs": teams,
-        "quote": quote_as_json(state.quote or Quote()),
+        "quote": convert_quote(state.quote or Quote()),
         "is_refused": is_refused,
     }

@@ -43,7 +43,7 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     # imported here, because croniter starts a process when a program imports it
     from croniter import CroniterBadDateError
 
-    zone_of(timezone)
+    load_zone(timezone)
     text = " ".join(cron.split())
     is_cron = _FIELDS.fullmatch(text) and not _RANDOM.search(text)
     if len(text) > MAX_CRON_CHARS or not (is_cron or text.lower() in ALIASES):
@@ -53,11 +53,11 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     except CroniterBadDateError:
         raise UserError(f"no date matches the cron expression {text!r:.80}: {_EXAMPLE}") from None
     except ValueError:  # also each other error of croniter
-        problem = _problem_of_field(text.split())
+        problem = _find_field_problem(text.split())
         raise UserError(f"{cron!r:.80} is not a cron expression{problem}: {_EXAMPLE}") from None
 
 
-def _problem_of_field(values: Sequence[str]) -> str:
+def _find_field_problem(values: Sequence[str]) -> str:
     """Return the first field that croniter refuses, such as ` (minute 61: use 0 to 59)`. The text
     is empty if each field alone is valid.
     """
@@ -71,7 +71,7 @@ def _problem_of_field(values: Sequence[str]) -> str:
     return ""
 
 
-def zone_of(name: str) -> ZoneInfo:
+def load_zone(name: str) -> ZoneInfo:
     """Return a time zone.
 
     Raises:
@@ -87,18 +87,18 @@ def zone_of(name: str) -> ZoneInfo:
 
 def next_slot(cron: str, timezone: str, after: float) -> int:
     """Return the first slot after a Unix time, in Unix seconds."""
-    zone = zone_of(timezone)
+    zone = load_zone(timezone)
     local = datetime.fromtimestamp(after, zone).replace(tzinfo=None, fold=0)
-    times = _times(cron, local)
+    times = _iterate_times(cron, local)
     while True:
-        slot = _instant(times.get_next(datetime), zone)
+        slot = _to_instant(times.get_next(datetime), zone)
         if slot > after:
             return slot
 
 
-def last_slot(cron: str, timezone: str, until: float) -> int:
+def find_last_slot(cron: str, timezone: str, until: float) -> int:
     """Return the last slot that is not after a Unix time, in Unix seconds."""
-    zone = zone_of(timezone)
+    zone = load_zone(timezone)
     moment = datetime.fromtimestamp(until, zone)
     local = moment.replace(tzinfo=None, fold=0)
     if moment.fold:  # later local times of the first pass are in the past, too
@@ -107,14 +107,14 @@ def last_slot(cron: str, timezone: str, until: float) -> int:
         assert first_offset is not None
         assert second_offset is not None
         local += first_offset - second_offset
-    times = _times(cron, local + timedelta(seconds=1))
+    times = _iterate_times(cron, local + timedelta(seconds=1))
     while True:
-        slot = _instant(times.get_prev(datetime), zone)
+        slot = _to_instant(times.get_prev(datetime), zone)
         if slot <= until:
             return slot
 
 
-def slots_between(cron: str, timezone: str, first: int, until: float) -> Iterator[int]:
+def iterate_slots(cron: str, timezone: str, first: int, until: float) -> Iterator[int]:
     """Yield the slots from `first`, which is a slot, to a Unix time, the oldest first."""
     slot = first
     while slot <= until:
@@ -122,33 +122,33 @@ def slots_between(cron: str, timezone: str, first: int, until: float) -> Iterato
         slot = next_slot(cron, timezone, slot)
 
 
-def month_of(timezone: str, at: float) -> str:
+def format_month(timezone: str, at: float) -> str:
     """Return the month of a Unix time in a zone, such as `2026-11`."""
-    return f"{datetime.fromtimestamp(at, zone_of(timezone)):%Y-%m}"
+    return f"{datetime.fromtimestamp(at, load_zone(timezone)):%Y-%m}"
 
 
 def format_slot(slot: float, timezone: str) -> str:
     """Return a slot as a local time of its zone, such as `2026-11-28 09:00 CET`."""
-    return f"{datetime.fromtimestamp(slot, zone_of(timezone)):%Y-%m-%d %H:%M %Z}"
+    return f"{datetime.fromtimestamp(slot, load_zone(timezone)):%Y-%m-%d %H:%M %Z}"
 
 
-def _times(cron: str, local: datetime) -> Any:
+def _iterate_times(cron: str, local: datetime) -> Any:
     """Return croniter's iterator over local times."""
     from croniter import croniter
 
     return croniter(cron, local)
 
 
-def _instant(local: datetime, zone: ZoneInfo) -> int:
+def _to_instant(local: datetime, zone: ZoneInfo) -> int:
     """Return the Unix time of a local time: the first of two, or the end of the gap."""
     moment = local.replace(tzinfo=zone)
     unix_s = int(moment.timestamp())
     if datetime.fromtimestamp(unix_s, zone).replace(tzinfo=None) == local:
         return unix_s
-    return _end_of_gap(int(moment.replace(fold=1).timestamp()), unix_s, zone)
+    return _find_end_of_gap(int(moment.replace(fold=1).timestamp()), unix_s, zone)
 
 
-def _end_of_gap(before: int, after: int, zone: ZoneInfo) -> int:
+def _find_end_of_gap(before: int, after: int, zone: ZoneInfo) -> int:
     """Return the first second of the offset that is valid at `after`."""
     offset = datetime.fromtimestamp(after, zone).utcoffset()
     while after - before > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.dead_letters import DeadLetter, parse_handoff
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
@@ -23,7 +23,7 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     Raises:
         UserError: see `Client.requeue_dead`.
     """
-    handoff = handoff_in(letter.body)
+    handoff = parse_handoff(letter.body)
     if is_job_id(letter.body):
         if get_job_info(store, JobId(letter.body)).status.has_ended:
             raise UserError(f"{letter.body} has ended: drop its dead letter")

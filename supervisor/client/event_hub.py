@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -40,7 +40,7 @@ journal again.
 """
 CLOSED = "the client was closed"
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class FollowingEnded(HandoffError):
@@ -71,7 +71,7 @@ class Subscription:
         self._error = error or self._error
         self._has_news.set()
 
-    async def news(self, wait_s: float | None) -> list[RecordedEvent]:
+    async def wait_for_news(self, wait_s: float | None) -> list[RecordedEvent]:
         """Wait up to `wait_s` seconds for events, and return the unread events. None: no
         limit.
 
@@ -209,7 +209,7 @@ class EventHub:
             unread: dict[JobId, int] = {}
             for info in job_infos:
                 deleted_jobs.discard(info.job_id)
-                position = self._position_of(info.job_id)
+                position = self._get_position(info.job_id)
                 if position is not None and position < info.version:
                     unread[info.job_id] = position
             if unread:
@@ -220,7 +220,7 @@ class EventHub:
             for job_id in deleted_jobs:
                 self._tell([job_id], error=UnknownJob.for_job(job_id))
 
-    def _position_of(self, job_id: JobId) -> int | None:
+    def _get_position(self, job_id: JobId) -> int | None:
         """Return the last version that was read; None: the job has no follower."""
         with self._change_condition:
             return self._positions.get(job_id)

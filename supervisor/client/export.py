@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secrets_of
+from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, find_secrets
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.handoff_info import HandoffInfo
@@ -44,8 +44,8 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.schedule import Schedule
 from handoff_queue.supervisor.client.job_result import (
     JobRecord,
+    find_letters,
     is_letter_of,
-    letters_about,
     record_of,
 )
 
@@ -101,7 +101,7 @@ def record_in(export: Export) -> JobRecord:
     return JobRecord(export.at, export.job, journal, export.handoffs, export.payloads, export.waits)
 
 
-def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
+def build_export(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
     """Read everything about a job, and remove the secrets.
 
     Args:
@@ -121,7 +121,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
     pages = store.payloads.load_fetched_pages(job_id)
     document_texts = None
     if texts:
-        document_texts = store.payloads.documents(
+        document_texts = store.payloads.read_documents(
             [document.digest for document in manifest.documents], submitted.tenant
         )
         page_digests = [page.digest for page in pages]
@@ -133,14 +133,14 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         journal=tuple(map(ExportedEvent.from_recorded, record.journal)),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
-        turns=store.claims.checkpoints_of(job_id, list(record.handoffs)),
+        turns=store.claims.read_checkpoints(job_id, list(record.handoffs)),
         documents=(*manifest.documents, *pages),
         texts=document_texts,
         waits=record.waits,
-        letters=letters_about(store, job_id),
+        letters=find_letters(store, job_id),
     )
-    return Export.of(
-        remove_secrets(job_export.model_dump(mode="json"), Redactor(secrets_of(settings)))
+    return Export.from_value(
+        remove_secrets(job_export.model_dump(mode="json"), Redactor(find_secrets(settings)))
     )
 
 
@@ -171,7 +171,7 @@ def remove_secrets(value: Any, redactor: Redactor, name: str = "") -> Any:
 
 def _remove_secrets_from_text(text: str, redactor: Redactor) -> str:
     if text[:1] not in ("{", "["):
-        return redactor.text(text)
+        return redactor.redact_text(text)
     try:
         inner = json.loads(text)
         clean = remove_secrets(inner, redactor)
@@ -182,10 +182,12 @@ def _remove_secrets_from_text(text: str, redactor: Redactor) -> str:
             return json.dumps(clean, separators=(",", ":"))
         return clean_text
     except (ValueError, RecursionError):  # no JSON, or values within values without end
-        return redactor.text(text)
+        return redactor.redact_text(text)
 
 
-def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) -> Iterator[str]:
+def iterate_tenant_lines(
+    store: Store, settings: Settings, tenant: str, *, texts: bool
+) -> Iterator[str]:
     """Yield the lines of the export of a tenant. One job is in memory at a time. Jobs that are
     submitted after the first line are left out.
 
@@ -193,37 +195,37 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
         texts: read the texts of the documents, too.
     """
     counts = Counter[str]()
-    yield _line(
+    yield _format_line(
         "tenant",
         schema_version=1,
         tenant=tenant,
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=store.connection.now(),
     )
-    redactor = Redactor(secrets_of(settings))
-    for schedule in store.schedules.all(tenant):
+    redactor = Redactor(find_secrets(settings))
+    for schedule in store.schedules.list_all(tenant):
         counts["schedules"] += 1
         fields = _schedule_fields(store, schedule, texts=texts)
-        yield _line("schedule", **remove_secrets(fields, redactor))
-    for entry in store.notes.all(tenant):
+        yield _format_line("schedule", **remove_secrets(fields, redactor))
+    for entry in store.notes.list_all(tenant):
         counts["notes"] += 1
-        yield _line("note", **remove_secrets(entry.note.model_dump(mode="json"), redactor))
+        yield _format_line("note", **remove_secrets(entry.note.model_dump(mode="json"), redactor))
     for job_id in _with_children(store, tenant):
         try:
-            job_export = export_of(store, settings, job_id, texts=texts)
+            job_export = build_export(store, settings, job_id, texts=texts)
         except UnknownJob:
             continue  # it was deleted in the meantime
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
             counts["unreadable"] += 1
-            yield _line("unreadable", job_id=job_id, problem=str(error))
+            yield _format_line("unreadable", job_id=job_id, problem=str(error))
             continue
         letters = tuple(letter for letter in job_export.letters if is_letter_of(letter, job_id))
         counts["jobs"] += 1
         exported = job_export.model_copy(update={"letters": letters}).to_json()
         yield f'{{"type":"job","export":{exported}}}'
-    yield _line(
+    yield _format_line(
         "end", **{name: counts[name] for name in ("jobs", "schedules", "notes", "unreadable")}
     )
 
@@ -232,7 +234,7 @@ def _schedule_fields(store: Store, schedule: Schedule, *, texts: bool) -> dict[s
     """Return a schedule, and its job or the problem of its job."""
     fields: dict[str, Any] = {"schedule": schedule.model_dump(mode="json")}
     try:
-        job = store.schedules.job(schedule).model_dump(mode="json")
+        job = store.schedules.build_job(schedule).model_dump(mode="json")
         fields["job"] = job if texts else {**job, "documents": {}}
     except (MalformedMessage, StoreError) as error:
         fields["problem"] = str(error)
@@ -241,7 +243,7 @@ def _schedule_fields(store: Store, schedule: Schedule, *, texts: bool) -> dict[s
 
 def _with_children(store: Store, tenant: str) -> Iterator[JobId]:
     """Yield the jobs of a tenant, the newest first, each before its child jobs."""
-    for job_id in store.jobs.matching(JobFilter(tenant=tenant)):
+    for job_id in store.jobs.iterate_matching(JobFilter(tenant=tenant)):
         family = [job_id]
         while family:
             member = family.pop()
@@ -250,5 +252,5 @@ def _with_children(store: Store, tenant: str) -> Iterator[JobId]:
                 family.extend(reversed(info.children))
 
 
-def _line(kind: str, **fields: Any) -> str:
+def _format_line(kind: str, **fields: Any) -> str:
     return json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))

@@ -13,7 +13,7 @@ from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.spending_history import DAY_S, Amounts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, get_queue
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.wanted_slots import NO_BACKLOG, Samples, compute_wanted_slots
 
@@ -90,7 +90,7 @@ class FleetStats:
         }
 
 
-def stats_of(
+def compute_stats(
     load: FleetLoad,
     served: Mapping[str, ServedSpecialist],
     samples: Samples,
@@ -105,12 +105,12 @@ def stats_of(
         amounts: sums over all model calls of today.
     """
     amounts = amounts or Amounts()
-    samples = _samples_by_queue(samples)
+    samples = _group_samples_by_queue(samples)
     names = _queue_names(load, served)
     wanted_slots = compute_wanted_slots(load, names, samples, window_s)
     stats: dict[str, AgentStats] = {}
     for name in names:
-        stats[name] = _agent_stats(
+        stats[name] = _compute_agent_stats(
             name, load, served.get(name), samples.get(name, ()), wanted_slots[name]
         )
     return FleetStats(
@@ -134,7 +134,7 @@ def stats_of(
     )
 
 
-def stats_now(store: Store, load: FleetLoad) -> FleetStats:
+def read_stats(store: Store, load: FleetLoad) -> FleetStats:
     """Return the load with the served agents, the handoff times and the spending of today.
 
     Raises:
@@ -143,23 +143,23 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     served = store.presence.load_served_specialists()
     samples, _ = store.history.read({*served, *load.waiting, *ROLES})
     amounts = Amounts()
-    for spending in store.spending.days([int(load.at) // DAY_S]):
+    for spending in store.spending.read_days([int(load.at) // DAY_S]):
         amounts.add(spending.amounts)
-    return stats_of(
+    return compute_stats(
         load,
         served,
         samples,
-        store.daily_budgets.today(DEFAULT_TENANT).installation,
+        store.daily_budgets.read_today(DEFAULT_TENANT).installation,
         store.fleet_load.window_s,
         amounts,
     )
 
 
-def _samples_by_queue(samples: Samples) -> Samples:
+def _group_samples_by_queue(samples: Samples) -> Samples:
     """Return the samples by queue. All roles of the supervisor share one queue."""
     by_queue: dict[str, list[Mapping[str, Any]]] = {}
     for agent, agent_samples in samples.items():
-        by_queue.setdefault(queue_of(agent), []).extend(agent_samples)
+        by_queue.setdefault(get_queue(agent), []).extend(agent_samples)
     return by_queue
 
 
@@ -167,11 +167,11 @@ def _queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
     """Return the names of all queues that are served, have a backlog or have running handoffs."""
     names = {*served, *load.waiting, ROLES_QUEUE}
     for handoff in load.at_work:
-        names.add(queue_of(handoff.agent))
+        names.add(get_queue(handoff.agent))
     return sorted(names - {""})
 
 
-def _agent_stats(
+def _compute_agent_stats(
     name: str,
     load: FleetLoad,
     served: ServedSpecialist | None,
@@ -204,7 +204,7 @@ def _agent_stats(
         agent=name,
         workers=workers,
         slots=slots,
-        busy=load.busy(name),
+        busy=load.count_busy_slots(name),
         queued=waiting.handoffs,
         oldest_s=oldest_s,
         deferred=load.count_deferred(name),

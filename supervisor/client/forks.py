@@ -11,16 +11,20 @@ from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted
-from handoff_queue.shared.types.handoff import BlobRef, ref
-from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.types.handoff import BlobRef, make_ref
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id, derive_job_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+from handoff_queue.shared.types.specialist import SpecialistSpec, parse_spec
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import Submission, keep_documents
-from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork, specialists_of_fork
+from handoff_queue.supervisor.lifecycle.forks import (
+    build_fork,
+    build_fork_plan,
+    get_fork_specialists,
+)
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -77,20 +81,20 @@ def prepare_fork(
     specs_of_files: Mapping[str, SpecialistSpec] = {}
     if options.specialists is not None:
         specs_of_files = load_specialists(options.specialists)
-    specs = _specs_of_steps(state, from_step, specs_of_files)
-    digests = specialists_of_fork(state.submitted)
+    specs = _select_specs(state, from_step, specs_of_files)
+    digests = get_fork_specialists(state.submitted)
     for name, spec in specs.items():
         digests[name] = spec.content_digest
-    fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
+    fork = build_fork(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
     assert state.plan is not None
-    copied = _payloads_of(state)
+    copied = _list_payloads(state)
     copied += [digest for name, digest in fork.specialists.items() if name not in specs]
-    results = _results_of(state, fork)
+    results = _list_results(state, fork)
     plan_digest = state.plan.plan.digest
     texts = store.payloads.get(job_id, [plan_digest, *copied], results=results)
-    plan = plan_of_fork(Plan.from_json(texts[plan_digest]), fork, options.task).to_json()
-    event = submission_of_fork(state, fork, ref(plan), options)
+    plan = build_fork_plan(Plan.from_json(texts[plan_digest]), fork, options.task).to_json()
+    event = build_fork_submission(state, fork, make_ref(plan), options)
     result_texts = [texts[digest] for digest in results]
     passed = load_passed_pages(store, job_id, result_texts)
     payloads = [plan, *(texts[digest] for digest in copied), *result_texts]
@@ -104,7 +108,7 @@ def prepare_fork(
         idempotency_key=key,
     )
     submission = Submission(
-        job_id=job_id_for(event.tenant, key) if key else new_job_id(),
+        job_id=derive_job_id(event.tenant, key) if key else create_job_id(),
         event=event,
         payloads=tuple(filter(None, payloads)),
         documents={},
@@ -114,7 +118,7 @@ def prepare_fork(
     return request, submission
 
 
-def submission_of_fork(
+def build_fork_submission(
     state: JobState, fork: Fork, plan: BlobRef, options: ForkOptions
 ) -> JobSubmitted:
     """Return the submission of the fork. The webhook and the end task of the job get no news
@@ -137,7 +141,7 @@ def submission_of_fork(
     )
 
 
-def _payloads_of(state: JobState) -> list[str]:
+def _list_payloads(state: JobState) -> list[str]:
     """Return the digests of the payloads that a submission names, without its results and its
     plan. A fork copies them.
     """
@@ -151,7 +155,7 @@ def _payloads_of(state: JobState) -> list[str]:
     return digests
 
 
-def _results_of(state: JobState, fork: Fork) -> list[str]:
+def _list_results(state: JobState, fork: Fork) -> list[str]:
     """Return the digests of the results that a fork copies from its job."""
     digests = [step.result.digest for step in state.submitted.given]
     for step in fork.kept:
@@ -161,7 +165,7 @@ def _results_of(state: JobState, fork: Fork) -> list[str]:
     return digests
 
 
-def _specs_of_steps(
+def _select_specs(
     state: JobState, from_step: str, specialists: Mapping[str, SpecialistSpec]
 ) -> dict[str, SpecialistSpec]:
     """Return the given specs that steps of the fork use.
@@ -174,7 +178,7 @@ def _specs_of_steps(
     first = StepId(from_step)
     used_specs: dict[str, SpecialistSpec] = {}
     names: dict[str, None] = {}
-    for step_id in (first, *sorted(state.downstream(frozenset({first})))):
+    for step_id in (first, *sorted(state.find_downstream(frozenset({first})))):
         name = state.steps[step_id].outline.specialist
         names[name] = None
         if name in specialists:
@@ -199,13 +203,13 @@ def find_files_of_fork(store: Store, fork: JobId) -> FilesOfFork:
     digests = state.submitted.fork.specialists
     forked_job = state.submitted.fork.job_id
     before = fold(forked_job, None, store.journal.read(forked_job))
-    earlier = specialists_of_fork(before.submitted) if before else {}
+    earlier = get_fork_specialists(before.submitted) if before else {}
     texts = store.payloads.get(fork, list(digests.values()))
     served = store.presence.load_served_specialists()
     not_taken: dict[str, list[str]] = {}
     for name, digest in digests.items():
         if name in served:
-            not_taken[name] = compare_with_grant(spec_from(texts[digest]), served[name].spec)
+            not_taken[name] = compare_with_grant(parse_spec(texts[digest]), served[name].spec)
     return FilesOfFork(
         kept=[name for name, digest in digests.items() if earlier.get(name) == digest],
         not_taken={name: fields for name, fields in not_taken.items() if fields},

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.events import Event, FactsChecked, GatesChecked,
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
-def gate_results_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
+def build_gate_results(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
     """Return the gates and their results in the form of `JobResult.gates`, or None without gates.
 
     Args:
@@ -23,16 +23,16 @@ def gate_results_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, An
     fact_checks: list[dict[str, Any]] = []
     for event in events:
         if isinstance(event, GatesChecked):
-            vetoes = list(texts.vetoes(event))
+            vetoes = list(texts.get_vetoes(event))
             answers.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
         elif isinstance(event, FactsChecked):
-            fact_checks.append(_fact_check(event, texts))
+            fact_checks.append(_build_fact_check(event, texts))
     gates_from = None
     if submitted.gates_from:
         gates_from = submitted.gates_from.value
     fact_count = 0
     if submitted.facts:
-        fact_count = len(texts.facts(submitted.facts).facts)
+        fact_count = len(texts.get_facts(submitted.facts).facts)
     checks = {
         "from": gates_from,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
@@ -44,10 +44,10 @@ def gate_results_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, An
     return checks
 
 
-def _fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:
+def _build_fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:
     fact_check = None
     if check.result:
-        fact_check = texts.fact_check(check.result)
+        fact_check = texts.get_fact_check(check.result)
     wrong: list[dict[str, Any]] = []
     if fact_check and check.wrong:
         wrong = [statement.model_dump() for statement in fact_check.wrong]

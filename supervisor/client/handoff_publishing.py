@@ -15,13 +15,13 @@ from handoff_queue.shared.broker.celery_app import declare_queues
 from handoff_queue.shared.broker.message_publisher import (
     ChordPart,
     TaskMessage,
+    build_signature,
     publish,
     publish_each,
-    signature_of,
     wake_up,
 )
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
 from handoff_queue.shared.text.gil_yielding import with_pauses
@@ -29,7 +29,7 @@ from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
+from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, get_queue, get_task
 from handoff_queue.shared.types.step import HIDDEN_TITLE
 
 SHOWN_CHARS = 60
@@ -37,7 +37,7 @@ SHOWN_CHARS = 60
 _REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
 """Fields of the event `task-revoked`."""
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class OutgoingHandoff:
     """Place in the chord, from 0."""
 
 
-def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
+def build_task_id(job_id: JobId, handoff_id: HandoffId) -> str:
     """Return the Celery task id of a handoff. A search in Flower finds it by the job or the
     step.
     """
@@ -107,7 +107,7 @@ class Dispatcher:
         """
 
         def send() -> None:
-            publish(self._app, self._task_message(handoff, text))
+            publish(self._app, self._build_task_message(handoff, text))
 
         return self._try_to_send(send, handoff.job_id)
 
@@ -124,7 +124,9 @@ class Dispatcher:
 
         Outside a worker, nothing is sent.
         """
-        tasks = [{"uuid": task_id_of(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids]
+        tasks = [
+            {"uuid": build_task_id(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids
+        ]
         self._tell(job_id, "task-revoked", tasks)
 
     def tell_ended(self, end: JobSpan) -> None:
@@ -172,14 +174,16 @@ class Dispatcher:
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
         """Publish the first wake-ups of many jobs."""
-        self._try_to_send(lambda: publish_each(self._app, _first_wake_ups(job_ids)), *job_ids)
+        self._try_to_send(
+            lambda: publish_each(self._app, _iterate_first_wake_ups(job_ids)), *job_ids
+        )
 
     def _try_to_send(self, send: Callable[[], None], job_id: JobId, *others: JobId) -> bool:
         """Send messages of these jobs. Return False if the broker did not take them all: the store
         has the work, and a sweeper publishes it again.
         """
         try:
-            with telemetry().within(job_id):
+            with get_telemetry().within(job_id):
                 send()
         except (OperationalError, *self._app.backend.connection_errors) as error:
             more = {"others": len(others)} if others else {}
@@ -203,18 +207,20 @@ class Dispatcher:
         queues: set[str] = set()
         fan_ins: dict[str, Mapping[str, Any]] = {}
         for item in outgoing:
-            queues.add(queue_of(item.handoff.assigned_to))
+            queues.add(get_queue(item.handoff.assigned_to))
             if item.group not in fan_ins:
                 fan_in = wake_up(job_id, task_id=f"{job_id}:{item.group}:fan-in")
-                fan_ins[item.group] = signature_of(fan_in)
+                fan_ins[item.group] = build_signature(fan_in)
         declare_queues(self._app, queues)
         messages: list[TaskMessage] = []
         for item in with_pauses(outgoing):
             part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
-            messages.append(self._task_message(item.handoff, item.text, part, is_first=is_repeat))
+            messages.append(
+                self._build_task_message(item.handoff, item.text, part, is_first=is_repeat)
+            )
         publish_each(self._app, messages)
 
-    def _task_message(
+    def _build_task_message(
         self,
         handoff: AgentHandoff,
         text: str,
@@ -237,9 +243,9 @@ class Dispatcher:
         if message != text:
             task = HIDDEN_TITLE
         return TaskMessage(
-            task=task_of(handoff.assigned_to),
-            task_id=task_id_of(job_id, handoff_id),
-            queue=queue_of(handoff.assigned_to),
+            task=get_task(handoff.assigned_to),
+            task_id=build_task_id(job_id, handoff_id),
+            queue=get_queue(handoff.assigned_to),
             args=(message,),
             visible_args=f"({job_id}, {handoff_id}, {task})",
             member=f"{job_id}/{handoff_id}",
@@ -249,7 +255,7 @@ class Dispatcher:
         )
 
 
-def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
+def _iterate_first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
     for job_id in job_ids:
-        with telemetry().within(job_id):
+        with get_telemetry().within(job_id):
             yield wake_up(job_id, queue=SUBMISSIONS_QUEUE)

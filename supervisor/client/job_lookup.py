@@ -21,7 +21,7 @@ def check_job_id(job_id: JobId) -> JobId:
         UnknownJob: the text is not a job id.
     """
     if not isinstance(job_id, str) or not is_job_id(job_id):
-        raise _invalid_id_error(job_id)
+        raise _build_invalid_id_error(job_id)
     return job_id
 
 
@@ -67,8 +67,8 @@ def find_job(store: Store, text: str) -> JobId:
     if is_job_id(text):
         return JobId(text)
     if not is_job_id_prefix(text):
-        raise _invalid_id_error(text)
-    return only_match(text, store.jobs.beginning_with(text, MAX_CANDIDATES + 1))
+        raise _build_invalid_id_error(text)
+    return only_match(text, store.jobs.find_by_prefix(text, MAX_CANDIDATES + 1))
 
 
 def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
@@ -92,7 +92,7 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
     return job_ids[0]
 
 
-def _invalid_id_error(text: object) -> UnknownJob:
+def _build_invalid_id_error(text: object) -> UnknownJob:
     return UnknownJob(
         f"{text!r:.82} is not a job id, such as j-0123456789ab", command="handoff list"
     )

@@ -27,8 +27,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
-from handoff_queue.supervisor.client.json_forms import usage_of
-from handoff_queue.supervisor.client.waiting_reasons import Describe, waiting_reasons_in
+from handoff_queue.supervisor.client.json_forms import convert_usage
+from handoff_queue.supervisor.client.waiting_reasons import Describe, read_some_waiting_reasons
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MAX_NAMED = 20
@@ -96,10 +96,10 @@ class JobOutline(Message):
     """One line for each part that the summary leaves out."""
 
 
-def _summary(store: Store, job_id: JobId) -> JobSummary:
-    """Return the summary of the stored job. Raises as `outline_on`."""
+def _read_summary(store: Store, job_id: JobId) -> JobSummary:
+    """Return the summary of the stored job. Raises as `build_outline`."""
     try:
-        summary = store.job_summaries.of(job_id)
+        summary = store.job_summaries.read(job_id)
     except StoreError:
         get_job_info(store, job_id)
         raise
@@ -108,7 +108,7 @@ def _summary(store: Store, job_id: JobId) -> JobSummary:
     return summary
 
 
-def outline_on(store: Store, job_id: JobId, describe: Describe = str) -> JobOutline:
+def build_outline(store: Store, job_id: JobId, describe: Describe = str) -> JobOutline:
     """Return the summary of a job, in at most eight round trips for any number of steps.
 
     Args:
@@ -118,7 +118,7 @@ def outline_on(store: Store, job_id: JobId, describe: Describe = str) -> JobOutl
         UnknownJob: there is no such job.
         UnreadableJob: the record of the job cannot be read.
     """
-    summary = _summary(store, job_id)
+    summary = _read_summary(store, job_id)
     job = summary.job
     submitted = summary.first.event
     assert isinstance(submitted, JobSubmitted)
@@ -134,7 +134,7 @@ def outline_on(store: Store, job_id: JobId, describe: Describe = str) -> JobOutl
         plan = json.loads(summary.plan)
     end, until = _end(summary)
     running = summary.running[:MAX_NAMED]
-    newest = _newest(summary)
+    newest = _list_newest(summary)
     described_ids = [*summary.failed, *summary.dropped, *running, *newest]
     loaded = _read_payloads(store, summary, described_ids, end)
     short_answer = None
@@ -166,12 +166,12 @@ def outline_on(store: Store, job_id: JobId, describe: Describe = str) -> JobOutl
         dropped=select_handoffs(reversed(summary.dropped)),
         running=select_handoffs(running),
         newest=select_handoffs(newest),
-        reviews=_reviews(summary),
+        reviews=_build_reviews(summary),
         messages=loaded.messages,
         answer=short_answer,
-        usage=usage_of(job),
+        usage=convert_usage(job),
         wall_s=round(until - summary.first.at, 3),
-        notes=_notes(store, summary, end, loaded.answer, describe),
+        notes=_build_notes(store, summary, end, loaded.answer, describe),
         left_out=tuple(_describe_omitted_parts(summary, unshown_end)),
     )
 
@@ -187,7 +187,7 @@ def _end(summary: JobSummary) -> tuple[JobEnded | None, float]:
     return None, summary.at
 
 
-def _newest(summary: JobSummary) -> tuple[HandoffId, ...]:
+def _list_newest(summary: JobSummary) -> tuple[HandoffId, ...]:
     """Return the handoffs of the last events, the newest first, each once."""
     handoff_ids: dict[HandoffId, None] = {}
     for recorded in reversed(summary.tail):
@@ -196,7 +196,7 @@ def _newest(summary: JobSummary) -> tuple[HandoffId, ...]:
     return tuple(handoff_ids)[:MAX_NEWEST]
 
 
-def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
+def _build_reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
     reviews: list[dict[str, Any]] = []
     for recorded in summary.tail:
         review = recorded.event
@@ -223,7 +223,7 @@ def _read_payloads(
 ) -> _LoadedPayloads:
     """Read the texts in one round trip for the handoffs and one for the payloads."""
     job_id = summary.job.job_id
-    records = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    records = store.job_summaries.read_handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests: list[str] = [message.digest for message in summary.messages]
     for handoff in records.values():
         for digest in (handoff.message, handoff.result):
@@ -233,17 +233,17 @@ def _read_payloads(
     if end and end.answer:
         answer_digest = end.answer.digest
         digests.append(answer_digest)
-    texts = store.payloads.short(job_id, digests, MAX_PAYLOAD_BYTES)
+    texts = store.payloads.read_short(job_id, digests, MAX_PAYLOAD_BYTES)
     handoffs: dict[HandoffId, dict[str, Any]] = {}
     for handoff_id, handoff in records.items():
-        handoffs[handoff_id] = _short_form(handoff_id, handoff, texts)
+        handoffs[handoff_id] = _build_short_form(handoff_id, handoff, texts)
     answer = None
     if answer_digest in texts:
         answer = Answer.from_json(texts[answer_digest])
-    return _LoadedPayloads(handoffs, _messages(summary, texts), answer)
+    return _LoadedPayloads(handoffs, _build_messages(summary, texts), answer)
 
 
-def _messages(summary: JobSummary, texts: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+def _build_messages(summary: JobSummary, texts: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
     messages: list[dict[str, Any]] = []
     for message in summary.messages:
         messages.append(
@@ -258,7 +258,7 @@ def _messages(summary: JobSummary, texts: Mapping[str, str]) -> tuple[dict[str, 
     return tuple(messages)
 
 
-def _short_form(
+def _build_short_form(
     handoff_id: HandoffId, record: HandoffRecord, texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the short form of a handoff. `task` and `why` are null if their payload is too
@@ -272,31 +272,31 @@ def _short_form(
         "assigned_to": record.assigned_to,
         "state": record.status or result.get("status") or info.state,
         "worker": info.worker,
-        "task": _line(message.get("task_description"), _TASK_CHARS),
-        "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
-        "shared": _origin_of_result(result.get("shared")),
+        "task": _format_line(message.get("task_description"), _TASK_CHARS),
+        "why": _format_line(result.get("error") or result.get("needs"), _WHY_CHARS),
+        "shared": _describe_origin(result.get("shared")),
         "doing": info.doing,
         "child": record.child,
-        "usage": usage_of(info),
+        "usage": convert_usage(info),
         "issued_at": info.issued_at,
         "started_at": info.started_at,
         "finished_at": info.finished_at,
     }
 
 
-def _origin_of_result(value: JsonValue) -> str | None:
+def _describe_origin(value: JsonValue) -> str | None:
     """Return the origin of a copied result in words. None: the handoff ran itself, or the value
     cannot be read.
     """
     if value is None:
         return None
     try:
-        return describe_shared_run(SharedRun.of(value))
+        return describe_shared_run(SharedRun.from_value(value))
     except MalformedMessage:
         return None
 
 
-def _line(text: str | None, limit: int) -> str | None:
+def _format_line(text: str | None, limit: int) -> str | None:
     """Return a text as one line of at most `limit` characters, or None without a text."""
     if not text:
         return None
@@ -306,7 +306,7 @@ def _line(text: str | None, limit: int) -> str | None:
     return f"{line[: limit - 1]}…"
 
 
-def _notes(
+def _build_notes(
     store: Store,
     summary: JobSummary,
     end: JobEnded | None,
@@ -318,7 +318,7 @@ def _notes(
         notes += answer.notes[:MAX_NAMED]
     if end and end.reason:
         notes.append(end.reason)
-    notes += map(describe, waiting_reasons_in(store, summary.job, MAX_WAITING))
+    notes += map(describe, read_some_waiting_reasons(store, summary.job, MAX_WAITING))
     return tuple(notes)
 
 

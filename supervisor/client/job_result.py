@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.dead_letters import DeadLetter, parse_handoff
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.job_summary import HandoffRecord
@@ -43,7 +43,7 @@ from handoff_queue.shared.types.events import (
     Synthesized,
     UserMessageSent,
 )
-from handoff_queue.shared.types.handoff import BlobRef, result_values
+from handoff_queue.shared.types.handoff import BlobRef, parse_result_values
 from handoff_queue.shared.types.ids import (
     HANDOFF_ID_PATTERN,
     HandoffId,
@@ -57,32 +57,32 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
+from handoff_queue.supervisor.client.approvals import build_approvals, find_answers
 from handoff_queue.supervisor.client.context_use import describe_context_use
-from handoff_queue.supervisor.client.gate_results import gate_results_of
+from handoff_queue.supervisor.client.gate_results import build_gate_results
 from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
-from handoff_queue.supervisor.client.json_forms import usage_of
-from handoff_queue.supervisor.client.plan_changes import change_of
+from handoff_queue.supervisor.client.json_forms import convert_usage
+from handoff_queue.supervisor.client.plan_changes import build_change
 from handoff_queue.supervisor.client.repeated_step_rows import (
     Row,
     choose_steps,
-    copies_of_step,
-    last_repeated_steps,
-    rows_of,
+    find_last_repeated_steps,
+    iterate_rows,
+    list_copies,
 )
-from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
+from handoff_queue.supervisor.client.user_messages import build_missed_message_notes, list_messages
 from handoff_queue.supervisor.client.waiting_reasons import (
     Describe,
-    answers_to_wait_for,
-    waiting_reasons_for,
+    find_open_questions,
+    read_waiting_reasons,
 )
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
-from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
+from handoff_queue.supervisor.lifecycle.conflict_resolution import find_disputes
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.quoting.quote_history import quote_as_json, working_seconds
+from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds, convert_quote
 from handoff_queue.supervisor.roles.router import Route
 
 EventType = TypeVar("EventType", bound=Event)
@@ -129,40 +129,40 @@ def record_of(store: Store, job_id: JobId, describe: Describe = str) -> JobRecor
         raise UnreadableJob.for_job(job_id)
     if not isinstance(journal[0].event, JobSubmitted):
         raise UnusableSubmission.for_job(job_id)
-    handoff_ids = [event.handoff_id for event in _events_of(journal, HandoffIssued)]
-    finished = _events_of(journal, HandoffFinished)
+    handoff_ids = [event.handoff_id for event in _select_events(journal, HandoffIssued)]
+    finished = _select_events(journal, HandoffFinished)
     finished_ids = {event.handoff_id for event in finished}
     open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
     of_workers = {event.result.digest for event in finished}
-    for approval_asked in _events_of(journal, ApprovalAsked):
+    for approval_asked in _select_events(journal, ApprovalAsked):
         if approval_asked.call is not None:
-            of_workers |= {blob.digest for blob in refs_in(approval_asked)}
-    other_digests = _digests_except(of_workers, journal)
-    waits = waiting_reasons_for(store, info, open_handoffs)
+            of_workers |= {blob.digest for blob in iterate_refs(approval_asked)}
+    other_digests = _list_digests_except(of_workers, journal)
+    waits = read_waiting_reasons(store, info, open_handoffs)
     return JobRecord(
         at=store.connection.now(),
         job=info,
         journal=journal,
-        handoffs=store.jobs.handoffs(job_id, handoff_ids),
+        handoffs=store.jobs.read_handoffs(job_id, handoff_ids),
         payloads=store.payloads.get(job_id, other_digests, results=list(of_workers)),
         waits=tuple(map(describe, waits)),
     )
 
 
-def _digests_except(others: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
+def _list_digests_except(others: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
     """Return the digests of all payloads of a journal, without the given ones."""
     digests: list[str] = []
     for recorded in journal:
-        digests += [ref.digest for ref in refs_in(recorded.event) if ref.digest not in others]
+        digests += [ref.digest for ref in iterate_refs(recorded.event) if ref.digest not in others]
         if isinstance(recorded.event, HandoffIssued):
             digests.append(recorded.event.specialist)
     return digests
 
 
-def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
+def find_letters(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
     """Return the dead letters that contain the id of a job, the newest first."""
     letters: list[DeadLetter] = []
-    for letter in store.dead_letters.newest():
+    for letter in store.dead_letters.list_newest():
         if job_id in letter.body:
             letters.append(letter)
     return tuple(letters)
@@ -173,27 +173,27 @@ def is_letter_of(letter: DeadLetter, job_id: JobId) -> bool:
 
     A message of another tenant may contain the id of this job in its text.
     """
-    return job_of_letter(letter) == job_id
+    return find_job_of_letter(letter) == job_id
 
 
-def job_of_letter(letter: DeadLetter) -> JobId | None:
+def find_job_of_letter(letter: DeadLetter) -> JobId | None:
     """Return the job whose message a dead letter is; None if the message has no job."""
     if is_job_id(letter.body):
         return JobId(letter.body)
-    job_and_handoff = handoff_in(letter.body)
+    job_and_handoff = parse_handoff(letter.body)
     return job_and_handoff[0] if job_and_handoff else None
 
 
-def refs_in(value: object) -> Iterable[BlobRef]:
+def iterate_refs(value: object) -> Iterable[BlobRef]:
     """Yield every payload reference in a message or an event, at any depth."""
     if isinstance(value, BlobRef):
         yield value
     elif isinstance(value, BaseModel):
         for _, item in value:
-            yield from refs_in(item)
+            yield from iterate_refs(item)
     elif isinstance(value, tuple):
         for item in value:
-            yield from refs_in(item)
+            yield from iterate_refs(item)
 
 
 class JobResult(Message):
@@ -339,7 +339,7 @@ class JobResult(Message):
         return [row for row in self.row_results if row.step in steps]
 
 
-def report_on(store: Store, job_id: JobId, describe: Describe = str) -> JobResult:
+def read_report(store: Store, job_id: JobId, describe: Describe = str) -> JobResult:
     """Read the result of a job from the store.
 
     Args:
@@ -349,24 +349,24 @@ def report_on(store: Store, job_id: JobId, describe: Describe = str) -> JobResul
         UnknownJob: there is no such job.
         StoreError: a payload is gone.
     """
-    return report_of(record_of(store, job_id, describe), describe)
+    return build_report(record_of(store, job_id, describe), describe)
 
 
-def report_of(record: JobRecord, describe: Describe = str) -> JobResult:
+def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
     """Return the report of a record. Pure."""
     events, info, payloads = record.journal, record.job, record.payloads
     texts = ResultTexts(payloads)
-    submitted = _events_of(events, JobSubmitted)[0]
+    submitted = _select_events(events, JobSubmitted)[0]
     forked_from = None
     if submitted.fork:
         forked_from = submitted.fork.job_id
-    plans = _plans(events)
-    state = _state_for_report(record, plans)
+    plans = _list_plans(events)
+    state = _build_state_for_report(record, plans)
     planned_state = state if plans else None
     plan = None
     if planned_state:
         plan = _plan(planned_state, plans, record, texts)
-    rows, last_repeated = _rows(planned_state, record, texts)
+    rows, last_repeated = _build_rows(planned_state, record, texts)
     end, until = _end(record)
     answer = None
     if end and end.answer:
@@ -374,9 +374,9 @@ def report_of(record: JobRecord, describe: Describe = str) -> JobResult:
     to_finish_usd = None
     if answer:
         to_finish_usd = cost_usd(answer.to_finish_microusd)
-    notes = _notes(answer, plans, end, texts, record.waits)
+    notes = _build_notes(answer, plans, end, texts, record.waits)
     if state:
-        notes += notes_on_missed_messages(state, texts)
+        notes += build_missed_message_notes(state, texts)
     return JobResult(
         job_id=info.job_id,
         status=info.status,
@@ -384,28 +384,28 @@ def report_of(record: JobRecord, describe: Describe = str) -> JobResult:
         priority=submitted.priority,
         forked_from=forked_from,
         answer=answer.content if answer else None,
-        citations=_citations(answer),
-        mode=_mode(events),
-        route=_route(events, texts),
+        citations=_build_citations(answer),
+        mode=_find_mode(events),
+        route=_build_route(events, texts),
         plan=plan,
-        handoffs=_handoffs(record),
-        results=_results(record),
-        verdicts=tuple(_verdict(event, texts) for event in _events_of(events, Reviewed)),
-        patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
-        gates=gate_results_of([recorded.event for recorded in events], texts),
-        conflicts=_conflicts(planned_state, texts),
-        approvals=approvals_in(events, payloads, _open_questions(state)),
-        messages=messages_in(events, payloads),
-        gaps=_gaps(answer),
+        handoffs=_build_handoffs(record),
+        results=_build_results(record),
+        verdicts=tuple(_build_verdict(event, texts) for event in _select_events(events, Reviewed)),
+        patches=tuple(build_change(event, texts) for event in _select_events(events, PlanPatched)),
+        gates=build_gate_results([recorded.event for recorded in events], texts),
+        conflicts=_build_conflicts(planned_state, texts),
+        approvals=build_approvals(events, payloads, _open_questions(state)),
+        messages=list_messages(events, payloads),
+        gaps=_build_gaps(answer),
         to_finish_usd=to_finish_usd,
-        quote=_quote(events),
-        usage=usage_of(info),
+        quote=_build_quote(events),
+        usage=convert_usage(info),
         wall_s=round(until - events[0].at, 3),
-        worked_s=_working_time_s(record),
-        model=_models(events),
+        worked_s=_compute_working_time_s(record),
+        model=_list_models(events),
         notes=notes,
         waiting_since=info.asked_at,
-        waits_for=tuple(map(describe, answers_to_wait_for(info))),
+        waits_for=tuple(map(describe, find_open_questions(info))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
         last_repeated=last_repeated,
@@ -413,7 +413,7 @@ def report_of(record: JobRecord, describe: Describe = str) -> JobResult:
     )
 
 
-def _state_for_report(record: JobRecord, plans: Sequence[PlanMade]) -> JobState | None:
+def _build_state_for_report(record: JobRecord, plans: Sequence[PlanMade]) -> JobState | None:
     """Return the state of a job. None: the job has no plan, question or message, so its report
     needs no state.
     """
@@ -436,13 +436,13 @@ def _open_questions(state: JobState | None) -> set[int]:
     return versions
 
 
-def _rows(
+def _build_rows(
     state: JobState | None, record: JobRecord, texts: ResultTexts
 ) -> tuple[tuple[Row, ...], frozenset[str]]:
     if state is None or state.plan is None:
         return (), frozenset()
     plan = Plan.from_json(record.payloads[state.plan.plan.digest])
-    return tuple(rows_of(state, copies_of_step(plan), texts)), last_repeated_steps(plan)
+    return tuple(iterate_rows(state, list_copies(plan), texts)), find_last_repeated_steps(plan)
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
@@ -456,15 +456,15 @@ def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
     return None, record.at
 
 
-def _events_of(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
+def _select_events(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
     """Return the events of one type, the oldest first."""
     return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
 
 
-def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
+def _build_results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     results: list[dict[str, Any]] = []
-    for event in _events_of(record.journal, HandoffFinished):
-        values = result_values(record.payloads[event.result.digest])
+    for event in _select_events(record.journal, HandoffFinished):
+        values = parse_result_values(record.payloads[event.result.digest])
         # a worker that was taken over may name another handoff in its result
         identifiers = {
             "handoff_id": event.handoff_id,
@@ -475,32 +475,32 @@ def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     return tuple(results)
 
 
-def _quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
+def _build_quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
     """Return the last quote as JSON, or None."""
-    events_with_quote = _events_of(events, Quoted)
+    events_with_quote = _select_events(events, Quoted)
     if not events_with_quote:
         return None
-    return quote_as_json(events_with_quote[-1].quote)
+    return convert_quote(events_with_quote[-1].quote)
 
 
-def _working_time_s(record: JobRecord) -> float | None:
+def _compute_working_time_s(record: JobRecord) -> float | None:
     """Return the working time of a job with a quote in seconds, or None."""
-    if not _events_of(record.journal, Quoted):
+    if not _select_events(record.journal, Quoted):
         return None
-    return round(working_seconds(record.job.job_id, record.journal), 3)
+    return round(compute_working_seconds(record.job.job_id, record.journal), 3)
 
 
-def _models(events: Sequence[RecordedEvent]) -> str | None:
+def _list_models(events: Sequence[RecordedEvent]) -> str | None:
     """Return the models of finished handoffs, each once, separated by commas; None: there is
     none.
     """
     models: dict[str, None] = {}
-    for event in _events_of(events, HandoffFinished):
+    for event in _select_events(events, HandoffFinished):
         models.update(dict.fromkeys(event.models))
     return ", ".join(models) or None
 
 
-def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+def _build_citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     citations: list[dict[str, Any]] = []
@@ -516,7 +516,7 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     return tuple(citations)
 
 
-def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+def _build_gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     gaps: list[dict[str, Any]] = []
@@ -532,37 +532,37 @@ def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     return tuple(gaps)
 
 
-def _mode(events: Sequence[RecordedEvent]) -> Mode:
+def _find_mode(events: Sequence[RecordedEvent]) -> Mode:
     """Return the mode that the router chose last, or else the requested mode."""
     decisions: list[JobSubmitted | Routed] = [
-        *_events_of(events, JobSubmitted),
-        *_events_of(events, Routed),
+        *_select_events(events, JobSubmitted),
+        *_select_events(events, Routed),
     ]
     return decisions[-1].mode
 
 
-def _route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any] | None:
-    routed = _events_of(events, Routed)
+def _build_route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any] | None:
+    routed = _select_events(events, Routed)
     if not routed:
         return None
     last = routed[-1]
     route = None
     if last.result:
-        route = texts.result(last.result)
+        route = texts.get_result(last.result)
     why = None
     if route and last.problem is None:
-        why = Route.of(route.output).why
+        why = Route.from_value(route.output).why
     problem = last.problem or None
     if problem is None and route:
-        problem = texts.why(last.result)
+        problem = texts.explain(last.result)
     return {"specialist": last.specialist, "why": why, "problem": problem}
 
 
-def _plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
+def _list_plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
     """Return the plans of planners, workflows and persons, the current plan last. A plan of a
     person counts only in the first answer to a question.
     """
-    first_answers = answers_in(events)
+    first_answers = find_answers(events)
     plans: list[PlanMade] = []
     for recorded in events:
         event = recorded.event
@@ -577,14 +577,14 @@ def _plan(
     state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
     """Return the current plan in the form of `JobResult.plan`."""
-    synthesized = _events_of(record.journal, Synthesized)
+    synthesized = _select_events(record.journal, Synthesized)
     method = None
     if synthesized:
         method = synthesized[-1].method.value
     degraded = plans[-1].degraded
     why = None
     if degraded:
-        why = texts.why(degraded) or "the planner's answer was not a plan"
+        why = texts.explain(degraded) or "the planner's answer was not a plan"
     if state.plan:
         plan = state.plan.plan
     else:
@@ -599,14 +599,14 @@ def _plan(
     return fields
 
 
-def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
+def _build_handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     handoffs = []
-    for event in _events_of(record.journal, HandoffIssued):
+    for event in _select_events(record.journal, HandoffIssued):
         child = None
         if event.child:
             child = event.child.job_id
         handoffs.append(
-            handoff_as_json(
+            build_handoff_json(
                 record.payloads[event.handoff.digest],
                 event.group,
                 child,
@@ -616,7 +616,7 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     return tuple(handoffs)
 
 
-def handoff_as_json(
+def build_handoff_json(
     message: str, group: str | None, child: JobId | None, info: HandoffInfo | None
 ) -> dict[str, Any]:
     """Return a handoff in the form of `JobResult.handoffs`.
@@ -637,28 +637,28 @@ def handoff_as_json(
     if info.deferred_until:
         handoff["deferred_until"] = info.deferred_until
     return handoff | {
-        "usage": usage_of(info),
+        "usage": convert_usage(info),
         "issued_at": info.issued_at,
         "started_at": info.started_at,
         "finished_at": info.finished_at,
     }
 
 
-def _verdict(event: Reviewed, texts: ResultTexts) -> dict[str, Any]:
+def _build_verdict(event: Reviewed, texts: ResultTexts) -> dict[str, Any]:
     verdict = None
     if event.decision and event.result:
-        verdict = Verdict.of(texts.result(event.result).output)
+        verdict = Verdict.from_value(texts.get_result(event.result).output)
     if verdict:
         fields = verdict.model_dump(mode="json")
     else:
         fields = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     why = None
     if event.decision is None:
-        why = texts.why(event.result)
+        why = texts.explain(event.result)
     is_offline = (
         verdict is not None
         and event.result is not None
-        and texts.result(event.result).model == OFFLINE_MODEL
+        and texts.get_result(event.result).model == OFFLINE_MODEL
     )
     checked = None
     if is_offline:
@@ -666,11 +666,11 @@ def _verdict(event: Reviewed, texts: ResultTexts) -> dict[str, Any]:
     return {"round": event.round, **fields, "problem": why or event.problem, "checked": checked}
 
 
-def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, Any], ...]:
+def _build_conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, Any], ...]:
     if state is None:
         return ()
     conflicts: list[dict[str, Any]] = []
-    for dispute in disputes_of(state, texts):
+    for dispute in find_disputes(state, texts):
         conflicts.append(
             {
                 **dispute.conflict.model_dump(mode="json"),
@@ -681,7 +681,7 @@ def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, An
     return tuple(conflicts)
 
 
-def _notes(
+def _build_notes(
     answer: Answer | None,
     plans: Sequence[PlanMade],
     end: JobEnded | None,
@@ -698,7 +698,7 @@ def _notes(
     else:
         notes = []
     if end and end.reason:
-        notes.append(texts.why(end.because) or end.reason)
+        notes.append(texts.explain(end.because) or end.reason)
     return (*notes, *waits)
 
 
@@ -717,7 +717,7 @@ class HandoffReport(Message):
     """
 
 
-def handoffs_on(
+def read_handoffs(
     store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> list[HandoffReport]:
     """Return the report of each handoff once, in the order of the ids.
@@ -728,26 +728,26 @@ def handoffs_on(
         StoreError: a payload is gone.
     """
     handoff_ids = list(dict.fromkeys(handoff_ids))
-    records = _records_of(store, job_id, handoff_ids)
+    records = _read_records(store, job_id, handoff_ids)
     messages = [handoff.message for handoff in records.values()]
     results = [handoff.result for handoff in records.values() if handoff.result]
     texts = store.payloads.get(job_id, messages, results=results)
-    turns = store.claims.checkpoints_of(job_id, handoff_ids)
+    turns = store.claims.read_checkpoints(job_id, handoff_ids)
     reports: list[HandoffReport] = []
     for handoff_id in handoff_ids:
-        reports.append(_handoff_report(records[handoff_id], texts, turns.get(handoff_id, ())))
+        reports.append(_build_handoff_report(records[handoff_id], texts, turns.get(handoff_id, ())))
     return reports
 
 
-def _records_of(
+def _read_records(
     store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, HandoffRecord]:
-    """Return the hashes of the handoffs. Raises as `handoffs_on`."""
+    """Return the hashes of the handoffs. Raises as `read_handoffs`."""
     well_formed: list[HandoffId] = []
     for handoff_id in handoff_ids:
         if re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
             well_formed.append(handoff_id)
-    records = store.job_summaries.handoffs(job_id, well_formed)
+    records = store.job_summaries.read_handoffs(job_id, well_formed)
     unknown_ids: list[str] = []
     for handoff_id in handoff_ids:
         if handoff_id not in records:
@@ -761,14 +761,14 @@ def _records_of(
     return records
 
 
-def _handoff_report(
+def _build_handoff_report(
     record: HandoffRecord, texts: Mapping[str, str], turns: Sequence[Checkpoint]
 ) -> HandoffReport:
     result = None
     if record.result:
-        result = result_values(texts[record.result])
+        result = parse_result_values(texts[record.result])
     return HandoffReport(
-        handoff=handoff_as_json(texts[record.message], record.group, record.child, record.info),
+        handoff=build_handoff_json(texts[record.message], record.group, record.child, record.info),
         result=result,
         turns=tuple(turn.model_dump(mode="json") for turn in turns),
         context=describe_context_use(turns),

@@ -14,9 +14,9 @@ from handoff_queue.shared.types.errors import Conflict, UnknownJob, VersionConfl
 from handoff_queue.shared.types.events import RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.job_lookup import read_job_info
-from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
+from handoff_queue.supervisor.client.submission import build_budget_fields, keep_documents
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -49,23 +49,23 @@ def retry_commit(
     Raises:
         UserError: see `retry_of`.
     """
-    event = retry_of(state, usage_by_limit(info), from_step, new)
-    return event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
+    event = retry_of(state, get_usage_by_limit(info), from_step, new)
+    return build_event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
 
 
-def usage_by_limit(info: JobInfo) -> dict[str, int]:
+def get_usage_by_limit(info: JobInfo) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
-    return {measure.limit: measure.used_amount(info) for measure in MEASURES}
+    return {measure.limit: measure.get_used_amount(info) for measure in MEASURES}
 
 
-def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
+def build_event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
     """Return the commit of a retry's event.
 
     Args:
         due_at: see `retry_commit`.
     """
     status = fold_on(state, [RecordedEvent(state.version + 1, state.as_of, event)]).status
-    fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
+    fields = {"status": status.value, "cancelled": "", "asks": "", **build_budget_fields(event)}
     return Commit(
         job_id=state.job_id,
         expected=state.version,
@@ -98,7 +98,7 @@ def retry_job(
     """
     digest = None
     if key is not None:
-        digest = digest_of(f"{job_id}\0{key}")[:KEY_CHARS]
+        digest = compute_digest(f"{job_id}\0{key}")[:KEY_CHARS]
     conflicts = 0
     while True:
         info = read_job_info(store, job_id)

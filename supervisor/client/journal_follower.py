@@ -52,7 +52,9 @@ FOLLOW_S = 5.0
 """Longest time in seconds for which one read of new events blocks."""
 
 
-def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[RecordedEvent]:
+def iterate_events(
+    store: Store, job_id: JobId, after: int, *, follow: bool
+) -> Iterator[RecordedEvent]:
     """See `Client.events`."""
     get_job_info(store, job_id)
     is_over = False

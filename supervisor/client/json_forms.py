@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
-def job_info_as_json(info: JobInfo) -> dict[str, Any]:
+def convert_job_info(info: JobInfo) -> dict[str, Any]:
     """Return a job as `handoff list --json` prints it."""
     fields: dict[str, Any] = {}
     for name, value in asdict(info).items():
         if not name.startswith("cut_") and name != "cost_microusd":
             fields[name] = value
-    return {**fields, **usage_of(info), "ended": info.status.has_ended}
+    return {**fields, **convert_usage(info), "ended": info.status.has_ended}
 
 
-def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
+def convert_specialist(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
     """Return a specialist as `handoff specialists --json` prints it.
 
     Args:
@@ -60,7 +60,7 @@ def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> d
     }
 
 
-def letter_as_json(letter: DeadLetter) -> dict[str, Any]:
+def convert_letter(letter: DeadLetter) -> dict[str, Any]:
     """Return a dead letter as `handoff dead --json` prints it."""
     return {"id": letter.id, **letter.model_dump()}
 
@@ -69,7 +69,7 @@ HIDDEN_PATH = "(hidden)"
 """The path of a webhook in an event that leaves the server."""
 
 
-def event_as_json(event: Event) -> str:
+def encode_event(event: Event) -> str:
     """Return the JSON text of an event, without the path of the webhook, which is a secret."""
     if isinstance(event, JobSubmitted) and event.webhook_url is not None:
         parts = urlsplit(event.webhook_url)
@@ -78,13 +78,13 @@ def event_as_json(event: Event) -> str:
     return event.to_json()
 
 
-def event_record_as_json(recorded: RecordedEvent) -> dict[str, Any]:
+def convert_event_record(recorded: RecordedEvent) -> dict[str, Any]:
     """Return an event with its version and its time."""
-    event = json.loads(event_as_json(recorded.event))
+    event = json.loads(encode_event(recorded.event))
     return {"version": recorded.version, "at": recorded.at, "event": event}
 
 
-def usage_of(info: JobInfo | HandoffInfo) -> dict[str, Any]:
+def convert_usage(info: JobInfo | HandoffInfo) -> dict[str, Any]:
     """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
     cut_usd = None
     if info.cost_microusd is not None:

@@ -11,7 +11,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, NOTE_PATH, Note
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.origins import USER
 
 PERSON = "user"
@@ -60,7 +60,7 @@ def write_note(store: Store, path: str, text: str, tenant: str, actor: Actor | N
             origins=(USER,),
         )
     except ValidationError as error:
-        raise UserError(f"the note cannot be stored: {problems_of(error)}") from error
+        raise UserError(f"the note cannot be stored: {describe_problems(error)}") from error
     if not store.notes.write(tenant, note, store.notes.find(tenant, path)):
         raise Conflict(f"{path} was written at the same time: look at it, then write again")
     return note

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from handoff_queue.shared.store.script_arguments import rows
+from handoff_queue.shared.store.script_arguments import iterate_rows
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import Document, HandoffResult
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
 MAX_PASSED_CHARS = 40_000_000
 """Characters of all texts that are passed together: twice the longest document by default. The
@@ -35,7 +35,7 @@ _MAX_FILE_PLACES = 1_000
 """Places of texts that name files of one call, at most."""
 _GOES_ON = re.compile(r"\w|[/.]\w")
 """The end of a shorter name within a longer one."""
-_EMPTY = digest_of("")
+_EMPTY = compute_digest("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def load_passed_pages(
         StoreUnavailable: Redis is unreachable.
         NoTenantKey: the pages are encrypted, and this process does not have the key.
     """
-    names = _Names.of(results)
+    names = _Names.collect(results)
     if names.is_empty:
         return NO_PAGES
     named_pages: list[Document] = []
@@ -81,7 +81,7 @@ def load_passed_pages(
     pages: list[Document] = []
     texts: list[str] = []
     room = MAX_PASSED_CHARS
-    for part in rows(named_pages, _PAGES_AT_ONCE):
+    for part in iterate_rows(named_pages, _PAGES_AT_ONCE):
         texts_by_digest = store.payloads.get(job_id, [], results=[page.digest for page in part])
         for page in part:
             text = texts_by_digest[page.digest]
@@ -104,7 +104,7 @@ class _Names:
     """The texts after each `_FILE`, to the end of the line."""
 
     @classmethod
-    def of(cls, results: Iterable[str]) -> _Names:
+    def collect(cls, results: Iterable[str]) -> _Names:
         names = cls(set(), set(), {})
         for text in results:
             try:

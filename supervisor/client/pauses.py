@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.word_forms import close_names, suggestion
+from handoff_queue.shared.text.word_forms import close_names, suggest_name
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.errors import UserError
@@ -49,7 +49,7 @@ def check_pausable(store: Store, agent: str) -> None:
     may_be_served = not served and is_name and not close_names(agent, known, alike=_ALIKE)
     if agent not in known and not may_be_served:
         raise UserError(
-            f"no worker serves or has served {agent[:64]!r}: {suggestion(agent, sorted(known))}"
+            f"no worker serves or has served {agent[:64]!r}: {suggest_name(agent, sorted(known))}"
         )
 
 
@@ -60,7 +60,7 @@ def unpause(store: Store, agent: str, actor: Actor | None = None) -> int | None:
     Raises:
         UserError: the agent is not paused, and it is not an agent that `check_pausable` accepts.
     """
-    if agent in store.pauses.agents():
+    if agent in store.pauses.list_agents():
         return audit_change(
             store, actor, AuditAction.UNPAUSE, agent, lambda: store.pauses.unpause(agent)
         )
@@ -68,7 +68,7 @@ def unpause(store: Store, agent: str, actor: Actor | None = None) -> int | None:
     if released_count is None and agent not in _find_known_agents(
         store, store.presence.load_served_specialists()
     ):
-        if paused := close_names(agent, store.pauses.all()):
+        if paused := close_names(agent, store.pauses.read_all()):
             raise UserError(f"{agent[:64]!r} is not paused: did you mean {paused[0]}?")
         check_pausable(store, agent)
     return released_count
@@ -77,6 +77,6 @@ def unpause(store: Store, agent: str, actor: Actor | None = None) -> int | None:
 def _find_known_agents(store: Store, served: Iterable[str]) -> set[str]:
     """Return the roles of the supervisor, and the specialists that have a queue or a worker."""
     known = {*ROLES, *served}
-    for depth in store.health.depths():
+    for depth in store.health.read_depths():
         known.add(depth.queue)
     return known - {ROLES_QUEUE}

@@ -9,14 +9,14 @@ from handoff_queue.shared.types.events import PlanPatched
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
-def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
+def build_change(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     """Return a change of the plan in the form of `JobResult.patches`."""
-    patch = texts.patch(event.result)
+    patch = texts.get_patch(event.result)
     added_steps = [{"id": step.id, "specialist": step.specialist} for step in event.added]
     repeats = {repeat.step: repeat.earlier for repeat in event.repeats}
     problem = event.problem
     if problem:
-        problem = texts.why(event.result) or problem
+        problem = texts.explain(event.result) or problem
     return {
         "added": added_steps,
         "changed": [step.id for step in event.changed],
@@ -29,18 +29,18 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     }
 
 
-def change_in_words(change: Mapping[str, Any]) -> str:
+def describe_change(change: Mapping[str, Any]) -> str:
     """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added;
     draft dropped: the code is sound`.
     """
-    text = "; ".join(_clauses(change)) or "as it was"
+    text = "; ".join(_iterate_clauses(change)) or "as it was"
     why = change["problem"] or change["why"]
     if why:
         text += f": {why}"
     return text
 
 
-def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_clauses(change: Mapping[str, Any]) -> Iterator[str]:
     """Yield one clause for each part of a change."""
     for added_step in change["added"]:
         yield f"{added_step['id']} ({added_step['specialist']}) added"

@@ -48,7 +48,7 @@ class Row(Message):
     """The reason of a status other than `ok`."""
 
 
-def rows_on(store: Store, job_id: JobId, step: str | None) -> list[Row]:
+def read_rows(store: Store, job_id: JobId, step: str | None) -> list[Row]:
     """Return the rows that a job has now. Only the plan and the rows' results are read.
 
     Raises:
@@ -63,22 +63,22 @@ def rows_on(store: Store, job_id: JobId, step: str | None) -> list[Row]:
         return []
     digest = state.plan.plan.digest
     plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
-    repeated_steps = copies_of_step(plan)
+    repeated_steps = list_copies(plan)
     names: dict[str, None] = {}
     for repeated_step in repeated_steps:
         if repeated_step.row:
             names[repeated_step.row.step] = None
-    chosen_steps = choose_steps(names, last_repeated_steps(plan), step)
+    chosen_steps = choose_steps(names, find_last_repeated_steps(plan), step)
     copies: list[Step] = []
     for repeated_step in repeated_steps:
         if repeated_step.row and repeated_step.row.step in chosen_steps:
             copies.append(repeated_step)
-    digests = _result_digests(state, copies)
+    digests = _list_result_digests(state, copies)
     texts = ResultTexts(store.payloads.get(job_id, [], results=digests))
-    return list(rows_of(state, copies, texts))
+    return list(iterate_rows(state, copies, texts))
 
 
-def _result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
+def _list_result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
     """Return the digests of the results that `rows_of` reads, each once."""
     digests: dict[str, None] = {}
     for step in copies:
@@ -90,7 +90,7 @@ def _result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
     return list(digests)
 
 
-def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iterator[Row]:
+def iterate_rows(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iterator[Row]:
     """Yield the row of each copy of a repeated step that the job has.
 
     Args:
@@ -102,18 +102,18 @@ def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iter
         current = state.steps[step.id]
         output = None
         if current.is_usable and current.result:
-            output = texts.result(current.result).output
+            output = texts.get_result(current.result).output
         yield Row(
             key=step.row.key,
             n=step.row.n,
             step=step.row.step,
-            status=_status(current),
+            status=_get_status(current),
             output=output,
-            why=texts.why(current.trouble),
+            why=texts.explain(current.trouble),
         )
 
 
-def _status(step: StepState) -> str:
+def _get_status(step: StepState) -> str:
     if step.status is StepStatus.SETTLED and step.result_status is not None:
         return step.result_status.value
     if step.status is StepStatus.RUNNING:
@@ -137,7 +137,7 @@ def choose_steps(
     return frozenset({step})
 
 
-def copies_of_step(plan: Plan) -> list[Step]:
+def list_copies(plan: Plan) -> list[Step]:
     """Return every copy of every repeated step, in the order of the plan."""
     copies: list[Step] = []
     for step in plan.steps:
@@ -146,10 +146,10 @@ def copies_of_step(plan: Plan) -> list[Step]:
     return copies
 
 
-def last_repeated_steps(plan: Plan) -> frozenset[str]:
+def find_last_repeated_steps(plan: Plan) -> frozenset[str]:
     """Return the repeated steps that no step over the same kind of items depends on."""
     names, followed_names = set[str](), set[str]()
-    for step in copies_of_step(plan):
+    for step in list_copies(plan):
         assert step.row is not None
         names.add(step.row.step)
         for dependency in step.depends_on:
@@ -167,18 +167,18 @@ also takes those of full width (OWASP, "CSV Injection").
 """
 
 
-def rows_as_text(rows: Sequence[Row], target: Path) -> str:
+def format_rows(rows: Sequence[Row], target: Path) -> str:
     """Return the rows as the text of a file: JSON lines for `.jsonl`, else a CSV table."""
     if target.suffix.lower() == ".jsonl":
         return "".join(f"{row.to_json()}\n" for row in rows)
-    return _table(rows)
+    return _format_table(rows)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _format_table(rows: Sequence[Row]) -> str:
     """Return a CSV table. Each property of an object is a column; any other output is `output`."""
     fields: dict[str, None] = {}
     for row in rows:
-        fields.update(dict.fromkeys(_output_fields(row.output)))
+        fields.update(dict.fromkeys(_get_output_fields(row.output)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     header: list[JsonValue] = [*COLUMNS]
@@ -187,16 +187,16 @@ def _table(rows: Sequence[Row]) -> str:
             header.append(f"output.{field}")
         else:
             header.append(field)
-    writer.writerow(map(_cell, header))
+    writer.writerow(map(_format_cell, header))
     for row in rows:
-        outputs = _output_fields(row.output)
+        outputs = _get_output_fields(row.output)
         values: list[JsonValue] = [row.key, row.n, row.step, row.status, row.why]
         values += map(outputs.get, fields)
-        writer.writerow(map(_cell, values))
+        writer.writerow(map(_format_cell, values))
     return text.getvalue()
 
 
-def _output_fields(output: JsonValue) -> dict[str, JsonValue]:
+def _get_output_fields(output: JsonValue) -> dict[str, JsonValue]:
     if isinstance(output, dict):
         return output
     if output is None:
@@ -204,7 +204,7 @@ def _output_fields(output: JsonValue) -> dict[str, JsonValue]:
     return {"output": output}
 
 
-def _cell(value: JsonValue) -> str:
+def _format_cell(value: JsonValue) -> str:
     """Return the text of a cell. A text that a spreadsheet would run as a formula begins with
     `'`. A carriage return becomes a line feed: `csv` does not quote it, so it would end the row.
     """

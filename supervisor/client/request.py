@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.prices import Prices, prices_from
+from handoff_queue.shared.agent.prices import Prices, build_prices
 from handoff_queue.shared.documents.folder import MACHINE_MADE, FolderReading
-from handoff_queue.shared.settings.http_values import server_in_url, split_http_url
+from handoff_queue.shared.settings.http_values import get_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import (
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
 )
 from handoff_queue.shared.types.gates import FactTable, Gates, GatesFrom
-from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, ref
+from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, make_ref
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import (
     APPROVE_AT_ONCE,
@@ -35,14 +35,14 @@ from handoff_queue.shared.types.job_options import (
     Priority,
 )
 from handoff_queue.shared.types.limits import MAX_SECONDS, JobLimits
-from handoff_queue.shared.types.message import Message, plain_value, problems_of
+from handoff_queue.shared.types.message import Message, describe_problems, describe_value
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of
-from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
+from handoff_queue.supervisor.gates.gates_file import GateSet, read_gates
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 
@@ -121,7 +121,7 @@ def check_names(request: Request) -> None:
         )
     for name in request.specialists:
         check_specialist(name)
-    for step in _workflow_steps(request):
+    for step in _get_workflow_steps(request):
         if step.specialist != CHILD_JOB_SPECIALIST:
             check_specialist(step.specialist, f"step {step.id}: ")
     if request.webhook_url is not None:
@@ -138,7 +138,7 @@ class _TypedField(NamedTuple):
     may_be_none: bool = False
 
 
-def _hint_of(kind: type, value: object) -> str:
+def _build_hint(kind: type, value: object) -> str:
     """Return what to write for a field of this type in place of a wrong value; empty if the type
     alone says it.
     """
@@ -188,7 +188,7 @@ def check_types(request: Request) -> None:
     for typed_field in typed_fields:
         value, kind = typed_field.value, typed_field.kind
         if value is not None or not typed_field.may_be_none:
-            check_type(typed_field.label, value, kind, _hint_of(kind, value))
+            check_type(typed_field.label, value, kind, _build_hint(kind, value))
         if isinstance(value, Message):
             check_bounds(typed_field.label, value)
     names: object = request.specialists
@@ -215,7 +215,7 @@ def check_bounds(name: str, message: Message) -> None:
     try:
         type(message).model_validate(message.model_dump(warnings=False))
     except ValidationError as error:
-        raise UserError(f"{name}: {problems_of(error, shows_values=True)}") from error
+        raise UserError(f"{name}: {describe_problems(error, shows_values=True)}") from error
 
 
 def check_webhook(url: str) -> None:
@@ -228,7 +228,7 @@ def check_webhook(url: str) -> None:
     try:
         parts = split_http_url(url)
     except ValueError as error:
-        wrong_value = server_in_url(url).strip() or plain_value(url)
+        wrong_value = get_server(url).strip() or describe_value(url)
         name = f"webhook_url (--webhook) {wrong_value}".strip()
         raise UserError(f"{name} {error}") from None
     if "@" in parts.netloc:
@@ -251,7 +251,7 @@ class AnswerGates:
     """None: there are no gates."""
 
     @classmethod
-    def of(cls, gate_set: GateSet, origin: GatesFrom) -> AnswerGates:
+    def build(cls, gate_set: GateSet, origin: GatesFrom) -> AnswerGates:
         facts = None
         if gate_set.facts:
             facts = gate_set.facts.to_json()
@@ -263,11 +263,11 @@ class AnswerGates:
         return {
             "gates": self.gates,
             "gates_from": self.origin,
-            "facts": ref(self.facts) if self.facts else None,
+            "facts": make_ref(self.facts) if self.facts else None,
         }
 
 
-def gating_of(
+def choose_gates(
     of_request: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
 ) -> AnswerGates:
     """Return the gates of the request, or else of the workflow, or else of the settings.
@@ -276,19 +276,19 @@ def gating_of(
         UserError: the file of the settings is not valid.
     """
     if of_request is not None:
-        return AnswerGates.of(of_request, GatesFrom.JOB)
+        return AnswerGates.build(of_request, GatesFrom.JOB)
     if of_workflow is not None:
-        return AnswerGates.of(of_workflow, GatesFrom.WORKFLOW)
+        return AnswerGates.build(of_workflow, GatesFrom.WORKFLOW)
     if of_settings is None:
         return AnswerGates()
-    return AnswerGates.of(_default_gates(of_settings), GatesFrom.SETTINGS)
+    return AnswerGates.build(_default_gates(of_settings), GatesFrom.SETTINGS)
 
 
 @lru_cache(maxsize=1)
 def _default_gates(file: Path) -> GateSet:
     """Read the gates of the settings, once per process."""
     try:
-        return gates_in_file(file)
+        return read_gates(file)
     except ManyProblems:
         raise
     except UserError as error:
@@ -379,7 +379,7 @@ def answer_gates(request: Request, settings: Settings) -> AnswerGates:
         of_request = GateSet(request.gates or Gates(), request.facts)
     if request.workflow:
         of_workflow = request.workflow.gates
-    return gating_of(of_request, of_workflow, settings.gates)
+    return choose_gates(of_request, of_workflow, settings.gates)
 
 
 def check_is_request(request: object) -> None:
@@ -477,14 +477,14 @@ def _check_mode(request: Request) -> None:
         )
 
 
-def _workflow_steps(request: Request) -> Sequence[WorkflowStep]:
+def _get_workflow_steps(request: Request) -> Sequence[WorkflowStep]:
     if request.workflow is None:
         return ()
     return request.workflow.steps
 
 
 def _check_depth(request: Request) -> None:
-    for step in _workflow_steps(request):
+    for step in _get_workflow_steps(request):
         if step.specialist == CHILD_JOB_SPECIALIST and not request.limits.max_depth:
             raise UserError(
                 f"step {step.id} needs a child job, and max_depth (--max-depth) is 0: raise"
@@ -499,7 +499,7 @@ def _check_review(request: Request) -> None:
         raise UserError(
             "a rubric (--rubric) needs a review: leave out is_reviewed=False (--no-review)"
         )
-    for step in _workflow_steps(request):
+    for step in _get_workflow_steps(request):
         if step.after:
             raise UserError(
                 f"step {step.id} waits for the review: leave out is_reviewed=False (--no-review)"
@@ -571,7 +571,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
     Raises:
         UserError: the price of a model is not known.
     """
-    bound = bound_in_money(request)
+    bound = find_bound_in_money(request)
     if not bound:
         return
     names: list[str] = []
@@ -583,7 +583,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
         names += [settings.supervisor_model, settings.specialist_model]
     if not settings.is_offline and settings.review_model is not None:
         names.append(settings.review_model)
-    prices = replace(prices_from(settings), is_free=False)
+    prices = replace(build_prices(settings), is_free=False)
     for name in names:
         if not prices.has_price(name):
             raise UserError(_price_error(name, bound, prices))
@@ -603,12 +603,12 @@ def check_prices_of_specialists(
     Raises:
         UserError: a needed specialist has no model with a known price.
     """
-    bound = bound_in_money(request)
+    bound = find_bound_in_money(request)
     if not bound or request.model or settings.is_offline:
         return
-    prices = replace(prices_from(settings), is_free=False)
+    prices = replace(build_prices(settings), is_free=False)
     faults: dict[str, str] = {}
-    for name in {*request.specialists, *(step.specialist for step in _workflow_steps(request))}:
+    for name in {*request.specialists, *(step.specialist for step in _get_workflow_steps(request))}:
         specialist = served.get(name)
         if specialist is None or OFFLINE_MODEL in specialist.models:
             continue
@@ -617,14 +617,14 @@ def check_prices_of_specialists(
             models = (specialist.spec.model,)
         if models and not any(prices.has_price(model) for model in models):
             faults[name] = f"specialist {name}: {_price_error(models[0], bound, prices)}"
-    for step in _workflow_steps(request):
+    for step in _get_workflow_steps(request):
         if step.specialist in faults:
             raise UserError(faults[step.specialist])
     if request.specialists and all(name in faults for name in request.specialists):
         raise UserError(faults[request.specialists[0]])
 
 
-def bound_in_money(request: Request) -> str:
+def find_bound_in_money(request: Request) -> str:
     """Return the name of the limit or the approval of the request that is in money, or ""."""
     if request.limits.max_microusd is not None:
         return "max_microusd (--max-usd)"

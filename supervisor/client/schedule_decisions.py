@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 
-from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.ids import JobId, derive_job_id
 from handoff_queue.shared.types.schedule import (
     MAX_WAITING,
     Missed,
@@ -19,13 +19,13 @@ from handoff_queue.shared.types.schedule import (
     Schedule,
     SlotStart,
 )
-from handoff_queue.shared.types.usage import dollars
+from handoff_queue.shared.types.usage import format_dollars
 from handoff_queue.supervisor.client.cron import (
+    find_last_slot,
+    format_month,
     format_slot,
-    last_slot,
-    month_of,
+    iterate_slots,
     next_slot,
-    slots_between,
 )
 
 ON_TIME_S = 60
@@ -40,9 +40,9 @@ class ScheduleDecision:
     to_cancel: tuple[JobId, ...] = ()
 
 
-def job_of_slot(schedule: Schedule, slot: int) -> JobId:
+def derive_slot_job_id(schedule: Schedule, slot: int) -> JobId:
     """Return the id of the job of a slot."""
-    return job_id_for(schedule.tenant, f"schedule:{schedule.name}:{schedule.id}:{slot}")
+    return derive_job_id(schedule.tenant, f"schedule:{schedule.name}:{schedule.id}:{slot}")
 
 
 def take_due_slots(schedule: Schedule, now: float) -> Schedule:
@@ -59,24 +59,24 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
         return _change_schedule(schedule, next_slot=after_now)
     room = MAX_WAITING - len(schedule.waiting)
     if schedule.missed is Missed.ALL:
-        due_slots = slots_between(cron, timezone, schedule.next_slot, now)
+        due_slots = iterate_slots(cron, timezone, schedule.next_slot, now)
         slots = list(islice(due_slots, room))
         first_left = next(due_slots, after_now)
         return _change_schedule(schedule, waiting=(*schedule.waiting, *slots), next_slot=first_left)
     if room == 0:
         return schedule
-    newest = last_slot(cron, timezone, now)
+    newest = find_last_slot(cron, timezone, now)
     changes: dict[str, object] = {"next_slot": after_now}
     is_newest_taken = schedule.missed is Missed.LAST or now - newest < ON_TIME_S
     if is_newest_taken:
         changes["waiting"] = (*schedule.waiting, newest)
     if schedule.next_slot < newest or not is_newest_taken:
-        note = _note_on_missed_slots(schedule, newest, is_newest_taken=is_newest_taken)
+        note = _describe_missed_slots(schedule, newest, is_newest_taken=is_newest_taken)
         changes["note"] = note
     return _change_schedule(schedule, **changes)
 
 
-def _note_on_missed_slots(schedule: Schedule, newest: int, *, is_newest_taken: bool) -> str:
+def _describe_missed_slots(schedule: Schedule, newest: int, *, is_newest_taken: bool) -> str:
     first = format_slot(schedule.next_slot, schedule.timezone)
     last = format_slot(newest, schedule.timezone)
     if is_newest_taken:
@@ -102,11 +102,11 @@ def decide_next(
         return ScheduleDecision(schedule, tuple(map(JobId, to_cancel)))
     if is_spent(schedule, spent_microusd):
         return ScheduleDecision(
-            skip_slot(schedule, slot, note_on_spent_month(schedule, spent_microusd))
+            skip_slot(schedule, slot, describe_spent_month(schedule, spent_microusd))
         )
     start = SlotStart(
         slot=slot,
-        month=month_of(schedule.timezone, now),
+        month=format_month(schedule.timezone, now),
         after=schedule.last_job if schedule.follows_last else None,
     )
     return ScheduleDecision(
@@ -120,10 +120,10 @@ def is_spent(schedule: Schedule, spent_microusd: int) -> bool:
     return most is not None and spent_microusd >= most
 
 
-def note_on_spent_month(schedule: Schedule, spent_microusd: int) -> str:
+def describe_spent_month(schedule: Schedule, spent_microusd: int) -> str:
     """Return the words for a month whose amount is spent."""
-    most = dollars(schedule.max_microusd_per_month or 0)
-    return f"{dollars(spent_microusd)} of {most} of this month are spent"
+    most = format_dollars(schedule.max_microusd_per_month or 0)
+    return f"{format_dollars(spent_microusd)} of {most} of this month are spent"
 
 
 def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.errors import (
@@ -26,7 +26,7 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import BY_SCHEDULE, CancelRequested
-from handoff_queue.shared.types.ids import JobId, job_id_for, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id, derive_job_id
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.schedule import (
     Missed,
@@ -39,14 +39,14 @@ from handoff_queue.shared.types.schedule import (
 from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audit_change
-from handoff_queue.supervisor.client.cron import check_cron, month_of
+from handoff_queue.supervisor.client.cron import check_cron, format_month
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, check_names
 from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
+    derive_slot_job_id,
+    describe_spent_month,
     is_spent,
-    job_of_slot,
-    note_on_spent_month,
     record_start,
     set_paused_state,
     skip_slot,
@@ -117,7 +117,7 @@ def check_options(name: str, request: Request, options: ScheduleOptions) -> None
         )
 
 
-def request_to_check(request: Request, options: ScheduleOptions) -> Request:
+def build_checked_request(request: Request, options: ScheduleOptions) -> Request:
     """Return the request with a limit in money if the schedule has one, so that the check needs
     a model whose price is known.
     """
@@ -167,7 +167,7 @@ def add_schedule(
     is_added = audit_change(store, actor, AuditAction.ADD_SCHEDULE, name, add, details)
     if not is_added:
         raise _name_taken(name)
-    return status_of(store, schedule)
+    return read_status(store, schedule)
 
 
 def _name_taken(name: str) -> ScheduleExists:
@@ -187,8 +187,8 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
     check_type("the tenant", tenant, str)
     stored_schedule = store.schedules.find(tenant, name)
     if stored_schedule is None:
-        known = sorted(schedule.name for schedule in store.schedules.all(tenant))
-        hint = suggestion(name, known) if known else "the tenant has no schedules"
+        known = sorted(schedule.name for schedule in store.schedules.list_all(tenant))
+        hint = suggest_name(name, known) if known else "the tenant has no schedules"
         raise UnknownSchedule(
             f"there is no schedule {name[:64]!r} of tenant {tenant}: {hint}",
             command="handoff schedule list",
@@ -196,9 +196,9 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
     return stored_schedule
 
 
-def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
+def read_status(store: Store, schedule: Schedule) -> ScheduleStatus:
     """Return a schedule for users."""
-    month = month_of(schedule.timezone, store.connection.now())
+    month = format_month(schedule.timezone, store.connection.now())
     running: list[JobId] = []
     for job in store.jobs.read([JobId(job_id) for job_id in schedule.running]):
         if not job.status.has_ended:
@@ -227,15 +227,15 @@ def set_paused(
     """
     action = AuditAction.PAUSE_SCHEDULE if is_paused else AuditAction.UNPAUSE_SCHEDULE
 
-    def change(schedule: Schedule) -> Schedule:
+    def apply_change(schedule: Schedule) -> Schedule:
         return set_paused_state(schedule, store.connection.now(), is_paused=is_paused)
 
     def change_stored() -> Schedule:
-        return _change(store, tenant, name, change)
+        return _change_schedule(store, tenant, name, apply_change)
 
     find_schedule(store, tenant, name)
     changed_schedule = audit_change(store, actor, action, name, change_stored, f"tenant {tenant}")
-    return status_of(store, changed_schedule)
+    return read_status(store, changed_schedule)
 
 
 def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -> None:
@@ -249,13 +249,13 @@ def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -
         for _ in range(MAX_TRIES):
             if store.schedules.remove(find_schedule(store, tenant, name)):
                 return
-        raise _busy(name)
+        raise _build_busy_error(name)
 
     find_schedule(store, tenant, name)
     audit_change(store, actor, AuditAction.REMOVE_SCHEDULE, name, remove, f"tenant {tenant}")
 
 
-def _change(
+def _change_schedule(
     store: Store, tenant: str, name: str, change: Callable[[Schedule], Schedule]
 ) -> Schedule:
     """Change a schedule that supervisors may change at the same time. Return the new state."""
@@ -264,10 +264,10 @@ def _change(
         changed_schedule = change(stored_schedule.schedule)
         if store.schedules.replace(stored_schedule, changed_schedule):
             return changed_schedule
-    raise _busy(name)
+    raise _build_busy_error(name)
 
 
-def _busy(name: str) -> StoreUnavailable:
+def _build_busy_error(name: str) -> StoreUnavailable:
     return StoreUnavailable(f"the schedule {name} changes all the time: try again")
 
 
@@ -290,17 +290,17 @@ def run_now(
         BudgetSpent: the amount of this month is spent.
     """
     schedule = find_schedule(store, tenant, name).schedule
-    job_id = new_job_id()
+    job_id = create_job_id()
     if key is not None:
         check_type("the idempotency key", key, str)
         check_names(Request(text=schedule.title, idempotency_key=key))
-        job_id = job_id_for(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
+        job_id = derive_job_id(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
         if store.jobs.read([job_id]):
             return job_id
-    month = month_of(schedule.timezone, store.connection.now())
+    month = format_month(schedule.timezone, store.connection.now())
     spent_microusd = store.schedules.read_spent_microusd(schedule.id, month)
     if is_spent(schedule, spent_microusd):
-        raise BudgetSpent(f"schedule {name}: {note_on_spent_month(schedule, spent_microusd)}")
+        raise BudgetSpent(f"schedule {name}: {describe_spent_month(schedule, spent_microusd)}")
     after = None
     if schedule.follows_last and schedule.last_job:
         after = JobId(schedule.last_job)
@@ -311,10 +311,10 @@ def run_now(
         changes = {"running": (*current.running, job_id), "last_job": job_id}
         return current.model_copy(update={**changes, "started": current.started + 1})
 
-    submission, _ = _submission(store, schedule, job_id, month, after)
+    submission, _ = _build_submission(store, schedule, job_id, month, after)
     _admit(store, settings, submission)
-    _change(store, tenant, name, add_job)
-    _store(store, dispatcher, submission.by(actor))
+    _change_schedule(store, tenant, name, add_job)
+    _store(store, dispatcher, submission.set_actor(actor))
     return job_id
 
 
@@ -348,7 +348,7 @@ def advance(
             ended_jobs.discard(info.job_id)
         if info.cancelled:
             cancelled.add(info.job_id)
-    month = month_of(schedule.timezone, now)
+    month = format_month(schedule.timezone, now)
     spent_microusd = store.schedules.read_spent_microusd(schedule.id, month)
     decision = decide_next(schedule, ended_jobs, spent_microusd, now)
     for job_id in set(decision.to_cancel) - cancelled:
@@ -372,12 +372,12 @@ def _start(
     skipped.
     """
     schedule = stored_schedule.schedule
-    job_id = job_of_slot(schedule, start.slot)
+    job_id = derive_slot_job_id(schedule, start.slot)
     note = ""
     try:
         if not store.jobs.read([job_id]):
             after = JobId(start.after) if start.after else None
-            submission, note = _submission(store, schedule, job_id, start.month, after)
+            submission, note = _build_submission(store, schedule, job_id, start.month, after)
             _admit(store, settings, submission)
             _store(store, dispatcher, submission)
     except (UserError, MalformedMessage, UnreadablePayload) as error:
@@ -391,11 +391,11 @@ def _start(
     store.schedules.replace(stored_schedule, started_schedule)
 
 
-def _submission(
+def _build_submission(
     store: Store, schedule: Schedule, job_id: JobId, month: str, after: JobId | None
 ) -> tuple[Submission, str]:
     """Return the job of a slot, and a note if it cannot continue the job `after`."""
-    job = store.schedules.job(schedule)
+    job = store.schedules.build_job(schedule)
     submission = Submission(
         job_id=job_id,
         event=job.event,
@@ -435,7 +435,7 @@ def _admit(store: Store, settings: Settings, submission: Submission) -> None:
 
 def _store(store: Store, dispatcher: Dispatcher, submission: Submission) -> None:
     """Store and announce a job. A job that is stored already stays as it is."""
-    with telemetry().submitting(submission.job_id) as traceparent:
+    with get_telemetry().submitting(submission.job_id) as traceparent:
         work_s = submission.event.limits.max_seconds
         store.payloads.put_new_documents(submission.documents, work_s, submission.event.tenant)
         due_at = store.connection.now() + ANNOUNCE_AFTER_S

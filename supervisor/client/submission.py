@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from pydantic import ValidationError
 
 from handoff_queue.shared.documents.folder import FolderReading, read_folder
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.commit import Commit
@@ -41,13 +41,13 @@ from handoff_queue.shared.types.handoff import (
     EarlierJob,
     GivenResult,
     Manifest,
-    answers_in,
-    ref,
+    find_answers,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id, derive_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.admission import Admission
@@ -56,14 +56,14 @@ from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
 from handoff_queue.supervisor.lifecycle.follow_up import (
+    choose_results_to_give,
     copy_results,
-    results_to_give,
-    source_in_later_job,
+    rename_sources,
 )
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.markdown import cut_title
 from handoff_queue.supervisor.workflows.expansion import expand
 
 HANDOFFS_A_STEP = 3
@@ -114,7 +114,7 @@ def follow_on(store: Store, job_id: JobId, request: Request) -> EarlierWork:
             f"{job_id} has not ended yet: wait for its end, and submit the follow-up then",
             command=f"handoff watch {job_id}",
         )
-    results = results_to_give(state)
+    results = choose_results_to_give(state)
     if not results:
         raise UserError(
             f"{job_id} has no result to continue from: submit the whole request without after"
@@ -131,7 +131,7 @@ def follow_on(store: Store, job_id: JobId, request: Request) -> EarlierWork:
     texts = store.payloads.get(job_id, digests, results=result_digests)
     given_results, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]
-    passed = load_passed_pages(store, job_id, payloads, source_in_later_job)
+    passed = load_passed_pages(store, job_id, payloads, rename_sources)
     return EarlierWork(
         job=EarlierJob(job_id=job_id, request=state.submitted.request),
         given_results=given_results,
@@ -157,7 +157,7 @@ def keep_documents(store: Store, state: JobState) -> None:
     )
     digests = [document.digest for document in manifest.documents]
     submitted = state.submitted
-    missing = store.payloads.missing_documents(
+    missing = store.payloads.find_missing_documents(
         digests, submitted.limits.max_seconds, submitted.tenant
     )
     if missing:
@@ -188,7 +188,7 @@ class Submission:
     pages: tuple[Document, ...] = ()
     """Pages of the given results, which were fetched for another job."""
 
-    def by(self, actor: Actor | None) -> Submission:
+    def set_actor(self, actor: Actor | None) -> Submission:
         """Return the same job, submitted by this actor."""
         if actor is None:
             return self
@@ -209,7 +209,7 @@ class Submission:
             "tenant": self.event.tenant,
             "priority": self.event.priority.value,
             "mode": self.event.mode.value,
-            **budget_fields(self.event.limits),
+            **build_budget_fields(self.event.limits),
         }
         if traceparent:
             fields["traceparent"] = traceparent
@@ -243,7 +243,7 @@ class Clash:
     """The id that both requests have."""
 
 
-def submission_of(
+def build_submission(
     request: Request, settings: Settings, follows: EarlierWork | None = None
 ) -> Submission:
     """Return the job of a request whose documents have been read.
@@ -260,17 +260,17 @@ def submission_of(
     manifest_ref, document_count = earlier.manifest, earlier.document_count
     documents: Mapping[str, str] = {}
     manifest = None
-    reading = _reading(request)
+    reading = _get_reading(request)
     if reading:
         documents = reading.texts
         manifest = reading.manifest.to_json()
-        manifest_ref, document_count = ref(manifest), len(reading.manifest.documents)
+        manifest_ref, document_count = make_ref(manifest), len(reading.manifest.documents)
     schema = None
     if request.answer_schema is not None:
         schema = json.dumps(request.answer_schema, sort_keys=True)
     mode = request.mode or settings.mode
     workflow = None
-    plan = plan_of(request, answers_in(earlier.given_results))
+    plan = build_plan(request, find_answers(earlier.given_results))
     if plan:
         mode = Mode.PIPELINE
         workflow = plan.to_json()
@@ -282,20 +282,20 @@ def submission_of(
     if request.on_end is not None:
         on_end = end_task_of(request.on_end).to_json()
     event = JobSubmitted(
-        request=ref(request.text),
-        title=title_of(request.text),
-        limits=_limits_of(request, plan),
+        request=make_ref(request.text),
+        title=cut_title(request.text),
+        limits=_choose_limits(request, plan),
         manifest=manifest_ref,
         document_count=document_count,
         model=request.model,
-        answer_schema=_ref(schema),
+        answer_schema=_make_ref(schema),
         tenant=request.tenant,
         priority=request.priority or earlier.priority or settings.priority,
         webhook_url=request.webhook_url,
-        on_end=_ref(on_end),
+        on_end=_make_ref(on_end),
         specialists=request.specialists,
         mode=mode,
-        workflow=_ref(workflow),
+        workflow=_make_ref(workflow),
         is_reviewed=is_reviewed,
         **gating.fields,
         approvals=request.approvals or Approvals(),
@@ -308,7 +308,7 @@ def submission_of(
     key = request.idempotency_key
     own_payloads = (request.text, manifest, schema, workflow, on_end, gating.facts)
     return Submission(
-        job_id=job_id_for(request.tenant, key) if key else new_job_id(),
+        job_id=derive_job_id(request.tenant, key) if key else create_job_id(),
         event=event,
         payloads=tuple(filter(None, (*own_payloads, *earlier.payloads))),
         documents=documents,
@@ -318,13 +318,13 @@ def submission_of(
     )
 
 
-def _ref(payload: str | None) -> BlobRef | None:
+def _make_ref(payload: str | None) -> BlobRef | None:
     if payload is None:
         return None
-    return ref(payload)
+    return make_ref(payload)
 
 
-def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
+def _choose_limits(request: Request, plan: Plan | None) -> JobLimits:
     """Return the limits of the job: the deadline in place of its time limit, and enough for the
     steps of its workflow.
     """
@@ -333,10 +333,10 @@ def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
         limits = limits.model_copy(update={"max_seconds": request.deadline_s})
     if plan is None:
         return limits
-    return _limits_for_steps(limits, len(plan.steps))
+    return _raise_limits_for_steps(limits, len(plan.steps))
 
 
-def plan_of(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | None:
+def build_plan(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | None:
     """Return the plan of the request's workflow, or None without a workflow.
 
     The documents have been read.
@@ -351,7 +351,7 @@ def plan_of(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | No
     if request.workflow is None:
         return None
     files: list[str] = []
-    reading = _reading(request)
+    reading = _get_reading(request)
     if reading:
         files = [document.path for document in reading.manifest.documents]
     plan = expand(
@@ -379,16 +379,16 @@ def plan_of(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | No
         )
     except ValidationError as error:
         raise UserError(
-            f"the workflow cannot continue that job: {problems_of(error)}; rename the step"
+            f"the workflow cannot continue that job: {describe_problems(error)}; rename the step"
         ) from error
 
 
-def _reading(request: Request) -> FolderReading | None:
+def _get_reading(request: Request) -> FolderReading | None:
     assert request.documents is None or isinstance(request.documents, FolderReading)
     return request.documents
 
 
-def _limits_for_steps(limits: JobLimits, steps: int) -> JobLimits:
+def _raise_limits_for_steps(limits: JobLimits, steps: int) -> JobLimits:
     """Return limits that let each of `steps` steps run and be repeated.
 
     A limit of turns that the user set stays, and so does any other limit of handoffs than the
@@ -403,12 +403,14 @@ def _limits_for_steps(limits: JobLimits, steps: int) -> JobLimits:
     return limits.model_copy(update=changes)
 
 
-def job_ids_with_key(submissions: Iterable[Submission]) -> list[JobId]:
+def list_job_ids_with_key(submissions: Iterable[Submission]) -> list[JobId]:
     """Return the ids of the jobs whose requests have an idempotency key."""
     return [submission.job_id for submission in submissions if submission.has_key]
 
 
-def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
+def find_first_clash(
+    submissions: Sequence[Submission], jobs: Mapping[JobId, Event]
+) -> Clash | None:
     """Return the first clash, or None.
 
     Args:
@@ -424,11 +426,11 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
     return None
 
 
-def budget_fields(limits: BudgetLimits) -> dict[str, int]:
+def build_budget_fields(limits: BudgetLimits) -> dict[str, int]:
     """Return the limits that are set as fields of the job's hash, which the budget scripts read."""
     fields: dict[str, int] = {}
     for measure in MEASURES:
-        limit = measure.of(limits)
+        limit = measure.get_limit(limits)
         if limit is not None:
             fields[measure.stored_limit] = limit
     return fields
@@ -442,18 +444,18 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
         UserError: see `Client.submit`.
     """
     if isinstance(request.documents, Path | Mapping):
-        request = replace(request, documents=documents_of(request, settings))
+        request = replace(request, documents=read_documents(request, settings))
     follows = None
     if request.after is not None:
         follows = follow_on(store, request.after, request)
-    submission = submission_of(request, settings, follows)
+    submission = build_submission(request, settings, follows)
     if store.connection.sealing.is_sealed(request.tenant):
         event = submission.event.model_copy(update={"title": HIDDEN_TITLE})
         submission = replace(submission, event=event)
     return submission
 
 
-def documents_of(request: Request, settings: Settings) -> FolderReading:
+def read_documents(request: Request, settings: Settings) -> FolderReading:
     """Read the documents of a request.
 
     Raises:
@@ -543,7 +545,7 @@ def submit(
         UserError, BudgetSpent, TooManyOpenJobs, Conflict, StoreUnavailable: see `Client.submit`.
     """
     _start_telemetry(store, settings)
-    with telemetry().submitting(submission.job_id) as traceparent:
+    with get_telemetry().submitting(submission.job_id) as traceparent:
         admission = Admission(store, settings)
         admission.check(submission.job_id, submission.event.fact_checker, request)
         store.payloads.put_new_documents(
@@ -576,10 +578,10 @@ def submit_each(
             `Client.submit_each`.
     """
     _start_telemetry(store, settings)
-    for batch in _batches(requests):
+    for batch in _iterate_batches(requests):
         submissions = [submission for _, submission in batch]
-        stored_events = store.journal.first_events(job_ids_with_key(submissions))
-        clash = first_clash(submissions, stored_events)
+        stored_events = store.journal.read_first_events(list_job_ids_with_key(submissions))
+        clash = find_first_clash(submissions, stored_events)
         admitted, refusal = _admit_until_refusal(store, settings, batch, clash)
         yield from _enter(store, dispatcher, admitted, stored_events)
         if refusal:
@@ -596,7 +598,7 @@ def _admit_until_refusal(
         try:
             admission.check(submission.job_id, submission.event.fact_checker, request)
             if clash and clash.place == place:
-                raise _key_reuse_error(submission)
+                raise _build_key_reuse_error(submission)
         except (UserError, StoreError) as error:
             return admitted, error
         admitted.append((request, submission))
@@ -605,10 +607,10 @@ def _admit_until_refusal(
 
 def _start_telemetry(store: Store, settings: Settings) -> None:
     start_telemetry("handoff", settings, flush_s=FLUSH_S)
-    telemetry().set_trace_reader(store.traces.load_trace_context)
+    get_telemetry().set_trace_reader(store.traces.load_trace_context)
 
 
-def _batches(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
+def _iterate_batches(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
     """Yield batches that are not empty. A request that is not valid ends its batch, and its
     error is raised after the batch.
     """
@@ -665,7 +667,7 @@ def _commit_each(
     store: Store, dispatcher: Dispatcher, new: Sequence[PreparedJob]
 ) -> list[StoreError | None]:
     """Store and announce the jobs. Return the error of each job, or None."""
-    with telemetry().submitting_each([submission.job_id for _, submission in new]) as spans:
+    with get_telemetry().submitting_each([submission.job_id for _, submission in new]) as spans:
         for request, submission in new:
             store.payloads.put_new_documents(
                 submission.documents, request.limits.max_seconds, request.tenant
@@ -722,12 +724,12 @@ def _check_same(store: Store, submission: Submission) -> None:
     Raises:
         Conflict: the stored job has the same key and another request.
     """
-    stored_event = store.journal.first_events([submission.job_id]).get(submission.job_id)
+    stored_event = store.journal.read_first_events([submission.job_id]).get(submission.job_id)
     if stored_event is None or not submission.event.is_same_request(stored_event):
-        raise _key_reuse_error(submission)
+        raise _build_key_reuse_error(submission)
 
 
-def _key_reuse_error(submission: Submission) -> Conflict:
+def _build_key_reuse_error(submission: Submission) -> Conflict:
     return Conflict(
         f"the idempotency key was used for another request ({submission.job_id}): use a new key"
     )

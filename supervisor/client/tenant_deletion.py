@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_deletion import delete_job
-from handoff_queue.supervisor.client.job_result import job_of_letter
+from handoff_queue.supervisor.client.job_result import find_job_of_letter
 from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
 JOBS_AT_ONCE = 100
@@ -95,13 +95,13 @@ def _delete_jobs(
     cancelled: set[JobId] = set()
     until = time.monotonic() + wait_s
     while True:
-        for job_id in list(store.jobs.matching(JobFilter(statuses=OPEN, tenant=tenant))):
+        for job_id in list(store.jobs.iterate_matching(JobFilter(statuses=OPEN, tenant=tenant))):
             if job_id not in cancelled:
                 with suppress(UnknownJob):
                     cancel(job_id)
                 cancelled.add(job_id)
         deleted_count += _delete_ended(store, tenant)
-        left = sum(store.jobs.counts(JobFilter(tenant=tenant)).values())
+        left = sum(store.jobs.count_by_status(JobFilter(tenant=tenant)).values())
         if not left or time.monotonic() > until:
             return deleted_count, left
         time.sleep(LOOK_AGAIN_S)
@@ -109,14 +109,14 @@ def _delete_jobs(
 
 def _revoke_tokens(store: Store, tenant: str) -> int:
     """Revoke the tokens of a tenant. Return their number."""
-    token_ids = [token.id for token in store.api_tokens.all() if token.tenant == tenant]
+    token_ids = [token.id for token in store.api_tokens.list_all() if token.tenant == tenant]
     return sum(store.api_tokens.revoke(token_id) for token_id in token_ids)
 
 
 def _remove_schedules(store: Store, tenant: str) -> int:
     """Remove the schedules of a tenant. A supervisor may change a schedule at the same time."""
     removed = 0
-    for schedule in store.schedules.all(tenant):
+    for schedule in store.schedules.list_all(tenant):
         for _ in range(MAX_TRIES):
             stored_schedule = store.schedules.find(tenant, schedule.name)
             if stored_schedule is None or store.schedules.remove(stored_schedule):
@@ -132,9 +132,9 @@ def _remove_schedules(store: Store, tenant: str) -> int:
 def _drop_letters(store: Store, tenant: str) -> int:
     """Drop the dead letters that are messages of the tenant's jobs."""
     dropped_count = 0
-    for letter in store.dead_letters.newest():
-        job_id = job_of_letter(letter)
-        if job_id is not None and store.jobs.owner(job_id) == tenant:
+    for letter in store.dead_letters.list_newest():
+        job_id = find_job_of_letter(letter)
+        if job_id is not None and store.jobs.find_owner(job_id) == tenant:
             dropped_count += store.dead_letters.drop(letter)
     return dropped_count
 
@@ -142,10 +142,10 @@ def _drop_letters(store: Store, tenant: str) -> int:
 def _delete_ended(store: Store, tenant: str) -> int:
     """Delete the jobs of a tenant that have ended. Return their number."""
     ended_statuses = frozenset(status for status in JobStatus if status.has_ended)
-    job_ids = store.jobs.matching(JobFilter(statuses=ended_statuses, tenant=tenant))
+    job_ids = store.jobs.iterate_matching(JobFilter(statuses=ended_statuses, tenant=tenant))
     deleted_count = 0
     while part := list(islice(job_ids, JOBS_AT_ONCE)):
-        documents = store.tenants.documents_of(part)
+        documents = store.tenants.find_documents(part)
         known = [name for name, problem in documents.items() if not problem]
         store.tenants.record_documents(tenant, known)
         for job_id in part:
@@ -164,12 +164,12 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
         return 0, 0
     since_ms = store.tenants.begin_look()
     unneeded = set(noted)
-    job_ids = store.jobs.matching(JobFilter())
+    job_ids = store.jobs.iterate_matching(JobFilter())
     while unneeded:
         part = list(islice(job_ids, JOBS_AT_ONCE))
         if not part:
             break
-        needed_documents = store.tenants.documents_of(part)
+        needed_documents = store.tenants.find_documents(part)
         if any(needed_documents.values()):  # a job with unknown documents may hold every document
             return 0, len(noted)
         unneeded -= set(needed_documents)

@@ -42,7 +42,7 @@ class QuestionAboutCall:
         return AnsweredCall(handoff_id=self.call.handoff_id, call_id=self.call.call_id)
 
 
-def subject_of(approval: Mapping[str, Any]) -> str:
+def describe_subject(approval: Mapping[str, Any]) -> str:
     """Return the subject of an entry of `JobResult.approvals` in words, such as `the plan` or `a
     call of send_mail`.
     """
@@ -98,7 +98,7 @@ def refuse_parts(question: QuestionAboutCall, parts: dict[str, object]) -> None:
         )
 
 
-def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonValue) -> str:
+def format_arguments(store: Store, question: QuestionAboutCall, arguments: JsonValue) -> str:
     """Return the edited arguments of a call as JSON.
 
     Raises:
@@ -125,10 +125,10 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
             f"the schema of {tool} cannot be read: reject the call, or approve it as it is"
         ) from None
     # imported here, because jsonschema takes as long to import as the other modules together
-    from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+    from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
 
     try:
-        problem = problem_with(arguments, schema)
+        problem = find_problem(arguments, schema)
     except BrokenSchema as error:
         problem = str(error)
     if problem:

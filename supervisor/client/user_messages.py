@@ -14,9 +14,9 @@ from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import JobId, StepId, new_word
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import JobId, StepId, create_word
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -72,9 +72,9 @@ def say(
         Conflict: the key was used for another message of the job.
     """
     clean = without_credentials(_check_message_text(text))
-    message_id = new_word()
+    message_id = create_word()
     if key is not None:
-        message_id = digest_of(f"{job_id}\0{key}")[:16]
+        message_id = compute_digest(f"{job_id}\0{key}")[:16]
     step_id = None
     if step is not None:
         check_type("the step", step, str)
@@ -91,13 +91,15 @@ def say(
         is_new = all(message.message_id != message_id for message in state.messages)
         if is_new or not can_be_step:
             _check_readers(state, step_id)
-        event = UserMessageSent(message_id=message_id, text=ref(clean), step=step_id, actor=actor)
+        event = UserMessageSent(
+            message_id=message_id, text=make_ref(clean), step=step_id, actor=actor
+        )
         readers = only_readers(state, step_id)
         outcome = store.user_messages.send(job_id, event, clean, state.version, readers)
         if outcome is not Refusal.CHANGED:
             break
     if isinstance(outcome, Refusal):
-        raise _error_of(job_id, outcome)
+        raise _build_error(job_id, outcome)
     assert state is not None
     running = tuple(issued.step_id for issued in open_readers(state, step_id))
     return SentMessage(message_id, outcome, running, clean != text)
@@ -129,7 +131,7 @@ def _check_readers(state: JobState, step: StepId | None) -> None:
     """
     job_id = state.job_id
     if state.ended or state.cancelled_by:
-        raise _error_of(job_id, Refusal.ENDED)
+        raise _build_error(job_id, Refusal.ENDED)
     if step is not None and step not in state.steps:
         known = ", ".join(state.steps) or "none yet"
         raise UserError(
@@ -171,7 +173,7 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
             )
 
 
-def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
+def _build_error(job_id: JobId, refusal: Refusal) -> UserError:
     """Return the error for a message that was not stored."""
     match refusal:
         case Refusal.UNKNOWN:
@@ -200,7 +202,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             return UserError(f"{job_id} changes too fast: send the message again")
 
 
-def messages_in(
+def list_messages(
     events: Sequence[RecordedEvent], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return the messages in a journal, oldest first, each with the agents that took it."""
@@ -224,7 +226,7 @@ def messages_in(
     return tuple(messages.values())
 
 
-def message_line(message: Mapping[str, Any]) -> str:
+def format_message(message: Mapping[str, Any]) -> str:
     """Return a message of `messages_in` with its recipients in one line."""
     to = f" to {message['step']}" if message["step"] else ""
     deliveries: list[str] = []
@@ -234,7 +236,7 @@ def message_line(message: Mapping[str, Any]) -> str:
     return f"message{to}: {' '.join(message['text'].split())} ({recipients})"
 
 
-def notes_on_missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def build_missed_message_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each message that no agent of an ended job has seen. The reason may be that
     the only agent failed before its next turn.
     """

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
 MAX_QUEUED = 200
-"""Most queued jobs that `jobs_without_workers` reads."""
+"""Most queued jobs that `count_jobs_without_workers` reads."""
 
 CHECK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
@@ -83,7 +83,7 @@ class WaitingReason:
             case (step,):
                 waits = f"step {step} waits"
             case _:
-                named_steps = sorted(self.steps, key=_natural_sort_key)[:MAX_NAMED]
+                named_steps = sorted(self.steps, key=_build_natural_sort_key)[:MAX_NAMED]
                 more = ""
                 if len(named_steps) < len(self.steps):
                     at_least = "" if self.are_all else "at least "
@@ -96,7 +96,7 @@ Describe = Callable[[WaitingReason], str]
 """Returns a reason in words. `str` names no command of an interface."""
 
 
-def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ...]:
+def find_waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ...]:
     """Return the processes and persons that the job needs now, and that are absent or paused.
     Pure.
     """
@@ -105,31 +105,31 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
     reasons: list[WaitingReason] = []
     if SUPERVISOR_QUEUE not in presence.queues:
         reasons.append(WaitingReason("a supervisor", START, remedy=Remedy.START_SUPERVISOR))
-    reasons += answers_to_wait_for(job)
+    reasons += find_open_questions(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, agent in sorted(presence.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(agent, []).append(parse_step_id(handoff_id))
     for agent, steps in sorted(waiting.items()):
         if agent in presence.paused:
-            reasons.append(_reason_of_pause(agent, presence.paused[agent], *steps))
+            reasons.append(_explain_pause(agent, presence.paused[agent], *steps))
         else:
-            reasons.append(_worker_of((agent,), presence, *steps))
+            reasons.append(_explain_missing_worker((agent,), presence, *steps))
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
         if job.specialists:
-            reasons.append(_worker_of(job.specialists, presence))
+            reasons.append(_explain_missing_worker(job.specialists, presence))
         else:
             worker = "a worker of any specialist"
             reasons.append(WaitingReason(worker, START, remedy=Remedy.START_WORKER))
     return tuple(reasons)
 
 
-def answers_to_wait_for(job: JobInfo) -> list[WaitingReason]:
+def find_open_questions(job: JobInfo) -> list[WaitingReason]:
     """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
     since = ""
     if job.asked_at is not None:
-        since = f" since {_utc(job.asked_at)}"
+        since = f" since {_format_utc(job.asked_at)}"
     questions: list[WaitingReason] = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
@@ -146,7 +146,7 @@ def answers_to_wait_for(job: JobInfo) -> list[WaitingReason]:
     return questions
 
 
-def waiting_reasons_for(
+def read_waiting_reasons(
     store: Store, job: JobInfo, open_handoffs: Iterable[HandoffId]
 ) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. An ended job has none.
@@ -157,18 +157,18 @@ def waiting_reasons_for(
     if job.status.has_ended:
         return ()
     handoffs = [(job.job_id, handoff_id) for handoff_id in open_handoffs]
-    presence = store.presence.presence(handoffs=handoffs)
-    return _waiting_reasons(store, [job], presence)[job.job_id]
+    presence = store.presence.read_presence(handoffs=handoffs)
+    return _find_waiting_reasons(store, [job], presence)[job.job_id]
 
 
-def waiting_reasons_in(store: Store, job: JobInfo, limit: int) -> tuple[WaitingReason, ...]:
+def read_some_waiting_reasons(store: Store, job: JobInfo, limit: int) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. The steps come from the first `limit` messages of each
     unserved queue.
     """
     if job.status.has_ended:
         return ()
-    presence = store.presence.presence([job.job_id], limit=limit)
-    reasons = _waiting_reasons(store, [job], presence)[job.job_id]
+    presence = store.presence.read_presence([job.job_id], limit=limit)
+    reasons = _find_waiting_reasons(store, [job], presence)[job.job_id]
     return tuple(replace(reason, are_all=len(reason.steps) < limit) for reason in reasons)
 
 
@@ -180,7 +180,7 @@ def with_waiting(store: Store, jobs: Sequence[JobInfo], describe: Describe = str
     open_jobs = [job.job_id for job in jobs if not job.status.has_ended]
     if not open_jobs:
         return list(jobs)
-    reasons = _waiting_reasons(store, jobs, store.presence.presence(open_jobs))
+    reasons = _find_waiting_reasons(store, jobs, store.presence.read_presence(open_jobs))
     with_reasons: list[JobInfo] = []
     for job in jobs:
         waiting_for = "; ".join(map(describe, reasons[job.job_id]))
@@ -188,14 +188,14 @@ def with_waiting(store: Store, jobs: Sequence[JobInfo], describe: Describe = str
     return with_reasons
 
 
-def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
+def count_jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
     """Return the number of queued jobs that no worker can begin, by the specialists that they
     may use; `()`: any specialist. Only the newest `MAX_QUEUED` queued jobs count.
     """
-    job_ids, _ = store.jobs.page(JobFilter(frozenset({JobStatus.QUEUED})), MAX_QUEUED)
+    job_ids, _ = store.jobs.read_page(JobFilter(frozenset({JobStatus.QUEUED})), MAX_QUEUED)
     if not job_ids:
         return {}
-    presence = store.presence.presence(job_ids)
+    presence = store.presence.read_presence(job_ids)
     counts: dict[tuple[str, ...], int] = {}
     for job in store.jobs.read(job_ids):
         if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
@@ -204,7 +204,7 @@ def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
     return counts
 
 
-def _waiting_reasons(
+def _find_waiting_reasons(
     store: Store, jobs: Iterable[JobInfo], presence: Presence
 ) -> dict[JobId, tuple[WaitingReason, ...]]:
     """Return the reasons of each job.
@@ -212,10 +212,10 @@ def _waiting_reasons(
     If Redis takes no writes, announcements expire, and all processes seem to be missing. The
     reason is then Redis.
     """
-    reasons = {job.job_id: waiting_reasons(job, presence) for job in jobs}
+    reasons = {job.job_id: find_waiting_reasons(job, presence) for job in jobs}
     if not any(reasons.values()):
         return reasons
-    refusal = store.health.refusal()
+    refusal = store.health.find_refusal()
     if not refusal:
         return reasons
     for job_id, job_reasons in reasons.items():
@@ -224,11 +224,13 @@ def _waiting_reasons(
     return reasons
 
 
-def _utc(unix_s: float) -> str:
+def _format_utc(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _worker_of(specialists: Sequence[str], presence: Presence, *steps: str) -> WaitingReason:
+def _explain_missing_worker(
+    specialists: Sequence[str], presence: Presence, *steps: str
+) -> WaitingReason:
     """Return the reason for specialists without a worker, with the closest served name."""
     names = " or ".join(f"`{name}`" for name in specialists[:MAX_NAMED])
     if len(specialists) > MAX_NAMED:
@@ -253,7 +255,7 @@ def find_intended_name(specialist: str, served: Collection[str]) -> str | None:
     return None
 
 
-def _reason_of_pause(agent: str, pause: Pause, *steps: str) -> WaitingReason:
+def _explain_pause(agent: str, pause: Pause, *steps: str) -> WaitingReason:
     why = ""
     if pause.reason:
         why = f" ({pause.reason})"
@@ -266,7 +268,7 @@ def _reason_of_pause(agent: str, pause: Pause, *steps: str) -> WaitingReason:
     )
 
 
-def _natural_sort_key(name: str) -> list[tuple[int, str]]:
+def _build_natural_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a sort key that puts `s_2` before `s_10`."""
     key: list[tuple[int, str]] = []
     for part in _NUMBER.split(name):

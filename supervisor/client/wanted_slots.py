@@ -9,10 +9,10 @@ effect.
 While a bucket is refused, its deferred and queued handoffs need no slot. Only handoffs that
 have a slot keep it.
 
-`fair_parts` gives each agent a part of its wanted slots. All parts grow together from 0 until a
-limit is full. The agents that use the full limit stop there, and the others continue. The result is
-max-min fair. An agent could only get more if an agent with an equal or smaller part got less. The
-method is progressive filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
+`compute_fair_parts` gives each agent a part of its wanted slots. All parts grow together from 0
+until a limit is full. The agents that use the full limit stop there, and the others continue. The
+result is max-min fair. An agent could only get more if an agent with an equal or smaller part got
+less. The method is progressive filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def compute_wanted_slots(
     for agent in agents:
         newest = sorted(samples.get(agent, ()), key=_end_time, reverse=True)[:NEWEST]
         demand[agent] = _demand(
-            load, agent, _share_of_refused_calls(load, agent, newest, refused_buckets)
+            load, agent, _compute_refused_share(load, agent, newest, refused_buckets)
         )
         wants[agent] = {}
-        for limit, amount in _usage_per_slot(newest).items():
+        for limit, amount in _compute_usage_per_slot(newest).items():
             wants[agent][limit] = demand[agent] * amount
-    parts = fair_parts(wants, _allowance_per_s(load.buckets, window_s))
+    parts = compute_fair_parts(wants, _compute_allowance_per_s(load.buckets, window_s))
     wanted_slots: dict[str, int] = {}
     for agent, slots in demand.items():
         wanted_slots[agent] = math.ceil(round(slots * parts[agent], 6))
     return wanted_slots
 
 
-def fair_parts(
+def compute_fair_parts(
     wants: Mapping[str, Mapping[Limit, float]], allowances: Mapping[Limit, float]
 ) -> dict[str, float]:
     """Return the part of its wanted work, from 0 to 1, that each agent gets.
@@ -73,7 +73,7 @@ def fair_parts(
     while growing and allowances:
         full_at: list[tuple[float, Limit]] = []
         for limit, most in allowances.items():
-            full_at.append((_share_at_limit(limit, most, wants, growing, parts), limit))
+            full_at.append((_compute_share_at_limit(limit, most, wants, growing, parts), limit))
         part, first_limit = min(full_at)
         if part >= 1.0:
             break
@@ -84,7 +84,7 @@ def fair_parts(
     return parts
 
 
-def _share_at_limit(
+def _compute_share_at_limit(
     limit: Limit,
     most: float,
     wants: Mapping[str, Mapping[Limit, float]],
@@ -120,10 +120,10 @@ def _demand(load: FleetLoad, agent: str, refused_part: float) -> int:
     following = sum(work.agent == agent and work.waits_for_equal_run for work in load.at_work)
     limited = load.count_rate_limited(agent) - following  # a copy of a result takes a moment
     waiting = limited + load.waiting.get(agent, NO_BACKLOG).handoffs
-    return load.busy(agent) + math.ceil(round(waiting * (1.0 - refused_part), 6))
+    return load.count_busy_slots(agent) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 
-def _share_of_refused_calls(
+def _compute_refused_share(
     load: FleetLoad, agent: str, samples: Sequence[Mapping[str, Any]], refused_buckets: Set[str]
 ) -> float:
     """Return the part of an agent's calls, from 0 to 1, that goes to refused buckets.
@@ -146,7 +146,9 @@ def _share_of_refused_calls(
     return 0.0
 
 
-def _allowance_per_s(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
+def _compute_allowance_per_s(
+    buckets: Sequence[RateLimitBucket], window_s: float
+) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
     allowances: dict[Limit, float] = {}
     for bucket in buckets:
@@ -155,14 +157,14 @@ def _allowance_per_s(buckets: Sequence[RateLimitBucket], window_s: float) -> dic
     return allowances
 
 
-def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
+def _compute_usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     """Return the usage of each limit in a second by one slot that always works.
 
     Empty: no usage is known, or no provider reports limits.
     """
     known = [sample for sample in samples if sample["turns"] > 0]
     turns = sum(sample["turns"] for sample in known)
-    works_s = turns * _seconds_per_turn(known)
+    works_s = turns * _compute_seconds_per_turn(known)
     if works_s <= 0:
         return {}
     usage: dict[Limit, float] = {}
@@ -181,7 +183,7 @@ def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     return usage
 
 
-def _seconds_per_turn(samples: Sequence[Mapping[str, Any]]) -> float:
+def _compute_seconds_per_turn(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the median duration of a turn without waits for the provider; 0 without samples.
 
     The median ignores handoffs that lasted longer because of a pause or a dead worker.

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from handoff_queue.shared.agent.call_usage import is_reported
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.observability.failpoints import around
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.failpoints import run_between
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.due_work import UnwantedBatch, UnwantedBatches
 from handoff_queue.shared.types.batches import BatchStatus, ProviderBatches
 from handoff_queue.shared.types.errors import HandoffError, ModelError, ModelUnreachable
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class BatchCanceller:
@@ -47,7 +47,7 @@ class BatchCanceller:
         """
         if self._thread is not None and self._thread.is_alive():
             return
-        if unwanted_batches := self._unwanted.oldest():
+        if unwanted_batches := self._unwanted.list_oldest():
             self._thread = threading.Thread(
                 target=self._cancel, args=(unwanted_batches,), name="batches", daemon=True
             )
@@ -79,10 +79,12 @@ class BatchCanceller:
         try:
             status = batches.retrieve(batch.batch_id).status
             if status is BatchStatus.ENDED:
-                self._unwanted.settle(batch, self._usage_in(batches, batch))
+                self._unwanted.settle(batch, self._fetch_usage(batches, batch))
                 return
             if status is BatchStatus.IN_PROGRESS:
-                around("batch", "cancel", lambda: batches.cancel(batch.batch_id), ModelUnreachable)
+                run_between(
+                    "batch", "cancel", lambda: batches.cancel(batch.batch_id), ModelUnreachable
+                )
                 log.info("a batch was cancelled", batch=batch.batch_id)
         except ModelError as error:
             log.warning(
@@ -95,15 +97,15 @@ class BatchCanceller:
                 return
         self._unwanted.postpone(batch)
 
-    def _usage_in(self, batches: ProviderBatches, batch: UnwantedBatch) -> Usage | None:
+    def _fetch_usage(self, batches: ProviderBatches, batch: UnwantedBatch) -> Usage | None:
         """Return the usage of the call in an ended batch; None: it is not known. A call without a
         reply costs nothing.
         """
-        outcome = batches.outcome(batch.batch_id, batch.custom_id, batch.model)
+        outcome = batches.fetch_outcome(batch.batch_id, batch.custom_id, batch.model)
         if outcome is None:
             return None
         if outcome.reply is None:
             return NOTHING_USED
         if not is_reported(outcome.reply):
             return None
-        return self._prices.usage_with_batch_cost(outcome.reply.usage, batch.model)
+        return self._prices.add_batch_cost(outcome.reply.usage, batch.model)

@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.budget_measures import (
@@ -46,16 +46,22 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     GivenResult,
     HandoffResult,
-    ref,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.ids import (
+    HandoffId,
+    JobId,
+    StepId,
+    build_handoff_id,
+    derive_child_id,
+)
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import HandoffLimits, JobLimits
-from handoff_queue.shared.types.origins import origins_or_unknown
+from handoff_queue.shared.types.origins import get_origins
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.client.job_retry import event_commit, usage_by_limit
+from handoff_queue.supervisor.client.job_retry import build_event_commit, get_usage_by_limit
 from handoff_queue.supervisor.client.passed_pages import (
     NO_PAGES,
     PassedPages,
@@ -63,34 +69,34 @@ from handoff_queue.supervisor.client.passed_pages import (
 )
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
-from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
+from handoff_queue.supervisor.lifecycle.answer import list_parts, list_results_for_answer
 from handoff_queue.supervisor.lifecycle.child_job_assignment import (
     CHILD_JOB_SPEC,
-    child_of,
-    child_to_continue,
+    build_child,
+    find_child_to_continue,
     has_gaps_alone,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import child_seconds
+from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_seconds
 from handoff_queue.supervisor.lifecycle.child_results import (
     ChildUsage,
-    result_for_parent,
-    source_in_parent,
+    build_result_for_parent,
+    build_source_renamer,
 )
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import (
-    name_in_later_job,
-    results_as_given,
-    results_to_give,
-    source_in_later_job,
+    build_later_name,
+    choose_results_to_give,
+    convert_to_given_results,
+    rename_sources,
 )
-from handoff_queue.supervisor.lifecycle.gaps import gaps_in_words
+from handoff_queue.supervisor.lifecycle.gaps import format_gaps
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.markdown import cut_title
 
 BEGUN_WITHIN_S = 5.0
 """Seconds after which the sweeper wakes a child job whose first wake-up was lost."""
@@ -100,7 +106,7 @@ GAPS_NOTE = (
     " searched again. Its gaps: {}"
 )
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 def hand_over(
@@ -123,12 +129,12 @@ def hand_over(
         answer_schema: see `step_handoff`.
         contract: see `step_handoff`.
     """
-    earlier_id = child_to_continue(state, step.id)
+    earlier_id = find_child_to_continue(state, step.id)
     if earlier_id:
         earlier = fold(earlier_id, None, store.journal.read(earlier_id))
         if earlier is None or not has_gaps_alone(earlier):
             earlier_id = None
-    child = child_of(state, step.id, earlier_id)
+    child = build_child(state, step.id, earlier_id)
     handoff = step_handoff(
         state,
         step,
@@ -139,9 +145,9 @@ def hand_over(
         contract=contract,
     )
     handoff = _with_limits_of_child(handoff, child)
-    writes.ref(CHILD_JOB_SPEC.to_json())
+    writes.add_payload(CHILD_JOB_SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
-    issued = make_handoff_issued(handoff, writes.ref(handoff.to_json()), counts=counts)
+    issued = make_handoff_issued(handoff, writes.add_payload(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))
     writes.effects.append(StartChild(handoff.handoff_id))
 
@@ -150,13 +156,13 @@ def _with_limits_of_child(handoff: AgentHandoff, child: Child) -> AgentHandoff:
     """Return the handoff with the limits of its child job, as far as a handoff has these limits."""
     changes: dict[str, int] = {}
     for measure in MEASURES:
-        limit = measure.of(child.limits)
+        limit = measure.get_limit(child.limits)
         if limit is not None and measure.limit in HandoffLimits.model_fields:
             changes[measure.limit] = limit
     return handoff.model_copy(update={"limits": handoff.limits.model_copy(update=changes)})
 
 
-def children_of(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId]:
+def list_children(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId]:
     """Return the child jobs that do these open handoffs."""
     children: list[JobId] = []
     for open_id in handoff_ids:
@@ -196,13 +202,13 @@ class ChildJobs:
             return
         child = handed_over.child
         now = self._store.connection.now()
-        max_seconds = min(child.limits.max_seconds, child_seconds(state, now))
+        max_seconds = min(child.limits.max_seconds, compute_child_seconds(state, now))
         limits = child.limits.model_copy(update={"max_seconds": max_seconds})
         due_at = now + BEGUN_WITHIN_S
-        is_new = child.job_id == child_id_for(state.job_id, handoff_id)
+        is_new = child.job_id == derive_child_id(state.job_id, handoff_id)
         known = None if is_new else self._load_state(child.job_id)
         if known is None:
-            commit = self._submission_commit(state, handed_over, limits, due_at)
+            commit = self._build_submission_commit(state, handed_over, limits, due_at)
         elif known.ended:
             commit = self._retry_commit(state, handed_over, known, limits, due_at)
         else:
@@ -234,7 +240,7 @@ class ChildJobs:
         The child job may use `limits` in addition to the turns, tokens and money that it has
         used.
         """
-        usage = usage_by_limit(self._store.jobs.read([before.job_id])[0])
+        usage = get_usage_by_limit(self._store.jobs.read([before.job_id])[0])
         raised_limits: dict[str, Any] = {}
         for name, amount in usage.items():
             limit = getattr(limits, name)
@@ -250,31 +256,33 @@ class ChildJobs:
             ),
             **raised_limits,
         )
-        return event_commit(before, event, due_at)
+        return build_event_commit(before, event, due_at)
 
-    def _submission_commit(
+    def _build_submission_commit(
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
     ) -> Commit:
         """Return the commit that submits a new child job."""
         digest = handed_over.handoff.digest
-        handoff_text = self._payload_cache.payloads(state.job_id, [digest])[digest]
+        handoff_text = self._payload_cache.get_payloads(state.job_id, [digest])[digest]
         handoff = AgentHandoff.from_json(handoff_text)
         submitted = state.submitted
         context: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
             context[context_result.step_id] = context_result.result
-        context_texts = self._texts(state, context.values())
-        given_results, given_texts = results_as_given(
+        context_texts = self._load_texts(state, context.values())
+        given_results, given_texts = convert_to_given_results(
             state, context, [*context.values()], ResultTexts(context_texts)
         )
-        passed = load_passed_pages(self._store, state.job_id, given_texts, source_in_later_job)
-        earlier = self._earlier_child(state, handoff, {result.step for result in given_results})
-        request = f"{request_of(handoff)}{earlier.gaps_note}"
+        passed = load_passed_pages(self._store, state.job_id, given_texts, rename_sources)
+        earlier = self._find_earlier_child(
+            state, handoff, {result.step for result in given_results}
+        )
+        request = f"{build_request(handoff)}{earlier.gaps_note}"
         form = handoff.expected_output_format
         schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
         event = JobSubmitted(
-            request=ref(request),
-            title=self._title(submitted.tenant, handoff.task_description),
+            request=make_ref(request),
+            title=self._build_title(submitted.tenant, handoff.task_description),
             limits=limits,
             manifest=submitted.manifest,
             document_count=submitted.document_count,
@@ -286,15 +294,15 @@ class ChildJobs:
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
             depth=submitted.depth + 1,
             given=(*given_results, *earlier.given_results),
-            answer_schema=ref(schema) if schema else None,
+            answer_schema=make_ref(schema) if schema else None,
             is_reviewed=submitted.is_reviewed or submitted.mode is Mode.PIPELINE,
-            origins=origins_or_unknown(handoff.origins),
+            origins=get_origins(handoff.origins),
             is_batched=submitted.is_batched,
         )
         payloads = [request]
         if submitted.manifest:
             digests = [submitted.manifest.digest]
-            payloads.extend(self._payload_cache.payloads(state.job_id, digests).values())
+            payloads.extend(self._payload_cache.get_payloads(state.job_id, digests).values())
         if schema:
             payloads.append(schema)
         payloads.extend((*given_texts, *earlier.texts, *passed.texts, *earlier.passed.texts))
@@ -309,10 +317,10 @@ class ChildJobs:
         )
         return submission.commit(due_at)
 
-    def _title(self, tenant: str, task: str) -> str:
+    def _build_title(self, tenant: str, task: str) -> str:
         if self._store.connection.sealing.is_sealed(tenant):
             return HIDDEN_TITLE
-        return title_of(task)
+        return cut_title(task)
 
     def _without_effects(self, allowed_specialists: tuple[str, ...]) -> tuple[str, ...]:
         """Return the specialists that a child job may use: the allowed ones without tools with
@@ -323,7 +331,7 @@ class ChildJobs:
         tool with effects either (`acts_with`).
         """
         served = self._store.presence.load_served_specialists()
-        acts = acting(served)
+        acts = find_acting(served)
         if not acts:
             return allowed_specialists
         without_effects = tuple(
@@ -331,7 +339,7 @@ class ChildJobs:
         )
         return without_effects or (GENERALIST,)
 
-    def _earlier_child(
+    def _find_earlier_child(
         self, state: JobState, handoff: AgentHandoff, given_steps: Collection[StepId]
     ) -> EarlierChild:
         """Return the results of the last ended child job of an earlier attempt at this step.
@@ -340,13 +348,13 @@ class ChildJobs:
             given_steps: names of the results that the parent gives; they are left out.
         """
         for attempt in range(handoff.attempt - 1, 0, -1):
-            child_id = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
+            child_id = derive_child_id(state.job_id, build_handoff_id(handoff.step_id, attempt))
             child = self._load_state(child_id)
             if child is not None and child.ended is not None:
-                return self._results_of_child(child, child.ended.answer, given_steps)
+                return self._collect_child_results(child, child.ended.answer, given_steps)
         return EarlierChild()
 
-    def _results_of_child(
+    def _collect_child_results(
         self, child: JobState, answer_ref: BlobRef | None, given_steps: Collection[StepId]
     ) -> EarlierChild:
         """Return the results of an ended child job that the parent does not give itself.
@@ -356,21 +364,21 @@ class ChildJobs:
             given_steps: names of the results that the parent gives.
         """
         results: dict[StepId, BlobRef] = {}
-        for step, result in results_to_give(child).items():
-            if step not in given_steps and name_in_later_job(step) not in given_steps:
+        for step, result in choose_results_to_give(child).items():
+            if step not in given_steps and build_later_name(step) not in given_steps:
                 results[step] = result
         refs = list(results.values())
         if answer_ref:
             refs.append(answer_ref)
-        texts = self._texts(child, refs)
-        answer = _answer_in(texts, answer_ref)
+        texts = self._load_texts(child, refs)
+        answer = _parse_answer(texts, answer_ref)
         gaps_note = ""
         if answer and answer.gaps:
-            gaps_note = GAPS_NOTE.format(gaps_in_words(answer.gaps))
-        given_results, payloads = results_as_given(
-            child, results, parts_of(child), ResultTexts(texts)
+            gaps_note = GAPS_NOTE.format(format_gaps(answer.gaps))
+        given_results, payloads = convert_to_given_results(
+            child, results, list_parts(child), ResultTexts(texts)
         )
-        passed = load_passed_pages(self._store, child.job_id, payloads, source_in_later_job)
+        passed = load_passed_pages(self._store, child.job_id, payloads, rename_sources)
         return EarlierChild(given_results, payloads, gaps_note=gaps_note, passed=passed)
 
     def tell(self, state: JobState) -> None:
@@ -382,15 +390,17 @@ class ChildJobs:
         """
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        claim = self._store.claims.claim_of_child(parent.job_id, parent.handoff_id, state.job_id)
-        result = self._result(state)
+        claim = self._store.claims.open_claim_of_child(
+            parent.job_id, parent.handoff_id, state.job_id
+        )
+        result = self._build_result(state)
         passed = load_passed_pages(
-            self._store, state.job_id, [result.to_json()], source_in_parent(parent)
+            self._store, state.job_id, [result.to_json()], build_source_renamer(parent)
         )
         self._store.payloads.put_fetched_pages(parent.job_id, passed.pages, passed.texts)
         with suppress(Interrupted):
             claim.finish(
-                claim.finish_request(result, (handoff_finished_event(result, state.job_id),))
+                claim.finish_request(result, (build_handoff_finished_event(result, state.job_id),))
             )
         self._dispatcher.wake(parent.job_id)
         commit = Commit(
@@ -404,34 +414,34 @@ class ChildJobs:
         # report of the next end.
         self._store.journal.commit(commit)
 
-    def _result(self, state: JobState) -> HandoffResult:
+    def _build_result(self, state: JobState) -> HandoffResult:
         """Return the result of an ended child job for the handoff of its parent."""
         assert state.ended is not None
-        refs = [*parts_of(state), *results_for_answer(state)]
+        refs = [*list_parts(state), *list_results_for_answer(state)]
         if state.ended.because:
             refs.append(state.ended.because)
         if state.ended.answer:
             refs.append(state.ended.answer)
-        texts = self._texts(state, refs)
-        answer = _answer_in(texts, state.ended.answer)
+        texts = self._load_texts(state, refs)
+        answer = _parse_answer(texts, state.ended.answer)
         assert state.submitted.parent is not None
         parent = state.submitted.parent
         job_info = self._store.jobs.read([state.job_id])[0]
-        handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
+        handoffs = self._store.jobs.read_handoffs(parent.job_id, [parent.handoff_id])
         handoff_info = handoffs.get(parent.handoff_id, job_info)
         verified = state.verified_usage
-        so_far = _child_usage(job_info, verified.job)
-        is_new = state.job_id == child_id_for(parent.job_id, parent.handoff_id)
-        usage = _child_usage(handoff_info, verified.job if is_new else verified.since_retry)
-        return result_for_parent(state, ResultTexts(texts), answer, usage, so_far)
+        so_far = _compute_usage(job_info, verified.job)
+        is_new = state.job_id == derive_child_id(parent.job_id, parent.handoff_id)
+        usage = _compute_usage(handoff_info, verified.job if is_new else verified.since_retry)
+        return build_result_for_parent(state, ResultTexts(texts), answer, usage, so_far)
 
-    def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
+    def _load_texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
         """Return the payloads of results by digest."""
         digests = [result.digest for result in results]
-        return self._payload_cache.payloads(state.job_id, [], results=digests)
+        return self._payload_cache.get_payloads(state.job_id, [], results=digests)
 
 
-def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
+def _parse_answer(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
     """Return the answer of a child job, or None if it has none or the stored answer cannot be
     read.
     """
@@ -443,7 +453,7 @@ def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | Non
         return None
 
 
-def request_of(handoff: AgentHandoff) -> str:
+def build_request(handoff: AgentHandoff) -> str:
     """Return the request of a child job: the step's task, and the remarks on earlier attempts."""
     paragraphs = [handoff.task_description]
     for feedback in handoff.feedback:
@@ -454,7 +464,7 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _child_usage(info: JobInfo | HandoffInfo, verified: Sequence[int]) -> ChildUsage:
+def _compute_usage(info: JobInfo | HandoffInfo, verified: Sequence[int]) -> ChildUsage:
     """Return the usage in the counters, and at least the usage of signed results. A worker that was
     taken over can lower the counters.
 

@@ -27,7 +27,10 @@ from handoff_queue.supervisor.lifecycle.child_job_budgets import (
     describe_child_job_shortage,
     has_child_jobs,
 )
-from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserve_for_closing_roles
+from handoff_queue.supervisor.lifecycle.job_budget import (
+    list_closing_roles,
+    reserve_for_closing_roles,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import MAX_CHARS_IN_A_BRIEF
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
@@ -68,7 +71,7 @@ class CostForecast:
         for role in (*CLOSING_ROLES, Role.JUDGE, Role.PLANNER):
             self._specs[role] = read_role_once(role)
 
-    def fields(self, state: JobState) -> dict[str, str | int]:
+    def build_fields(self, state: JobState) -> dict[str, str | int]:
         """Return fields of the job's hash: the reserve that steps may not use, and a text
         about the resources that its child jobs lack.
 
@@ -77,29 +80,29 @@ class CostForecast:
         limits = state.submitted.limits
         closing_calls: Sequence[WorstCase] = ()
         for measure in MEASURES:
-            if measure.of(limits) and not measure.counts_calls:
-                closing_calls = self.foreseen(state)
+            if measure.get_limit(limits) and not measure.counts_calls:
+                closing_calls = self.compute_foreseen_calls(state)
                 break
         lacks = ""
         if has_child_jobs(state):
-            lacks = describe_child_job_shortage(state, self.first_child_job_call(state))
+            lacks = describe_child_job_shortage(state, self.compute_first_child_job_call(state))
         return {"child_jobs_lack": lacks, **reserve_for_closing_roles(state, closing_calls)}
 
-    def foreseen(self, state: JobState) -> Sequence[WorstCase]:
+    def compute_foreseen_calls(self, state: JobState) -> Sequence[WorstCase]:
         """Return the upper bound of one call of each closing role and of the fact-checker."""
-        roles = closing_roles(state)
+        roles = list_closing_roles(state)
         if not roles:
             return []
-        input_tokens = _input_tokens(state)
-        return [self._worst_call(role, state, input_tokens) for role in roles]
+        input_tokens = _estimate_input_tokens(state)
+        return [self._compute_worst_call(role, state, input_tokens) for role in roles]
 
-    def first_child_job_call(self, state: JobState) -> WorstCase:
+    def compute_first_child_job_call(self, state: JobState) -> WorstCase:
         """Return the upper bound of the first call of a child job's planner, without the texts
         of its step. Every child job needs at least that.
         """
-        return self._worst_call(Role.PLANNER, state, HIDDEN_TOKENS)
+        return self._compute_worst_call(Role.PLANNER, state, HIDDEN_TOKENS)
 
-    def _worst_call(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
+    def _compute_worst_call(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
         """Return the upper bound of a role's call, or of the fact-checker's.
 
         Args:
@@ -107,15 +110,15 @@ class CostForecast:
         """
         spec = self._specs.get(role) or self._fact_checker(state)
         try:
-            model = self._models.name_of(state.submitted.model, spec)
+            model = self._models.choose_name(state.submitted.model, spec)
         except MissingCredentials:
             # This process makes no model calls. A process that makes them knows their cost.
             return WorstCase(0, 0, 0)
         call = ModelCall(model, SystemPrompt(""), (), spec.max_output_tokens)
-        return self._prices.worst(call, len(spec.instructions.encode()) + input_tokens)
+        return self._prices.compute_worst_case(call, len(spec.instructions.encode()) + input_tokens)
 
 
-def _input_tokens(state: JobState) -> int:
+def _estimate_input_tokens(state: JobState) -> int:
     """Return the most input tokens of a closing call, without the instructions.
 
     The rubric and the answer schema count twice: each is in the prompt and in the output

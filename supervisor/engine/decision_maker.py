@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.agent.prices import build_prices
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import FinishReply, FinishRequest, HandoffClaim
@@ -20,7 +20,7 @@ from handoff_queue.shared.store.commit import AnsweredQuestion, Commit, Verified
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import (
@@ -34,14 +34,14 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.engine.child_jobs import children_of
+from handoff_queue.supervisor.engine.child_jobs import list_children
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
-from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.approval_policy import build_waiting_fields
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     Command,
@@ -60,9 +60,9 @@ from handoff_queue.supervisor.lifecycle.observations import (
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.quoting.quote_history import score_in
+from handoff_queue.supervisor.quoting.quote_history import encode_score
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 MAX_DECISIONS = 100
 """Most rounds of decisions without an outside event, in addition to one for each step. A job
@@ -138,7 +138,7 @@ class DecisionMaker:
         self._dispatcher = dispatcher
         self._deliveries = deliveries
         self._cost_forecast = CostForecast(
-            attempts.models, prices_from(attempts.settings), recorder.fact_checker
+            attempts.models, build_prices(attempts.settings), recorder.get_fact_checker
         )
         self._lease_s = attempts.settings.lease_s
 
@@ -164,7 +164,7 @@ class DecisionMaker:
                 continue
             events_before = len(prepared.events)
             self._record(later, commands, prepared)
-            newly_damaged = _steps_with_unreadable_results(later, prepared) - damaged
+            newly_damaged = _find_steps_with_unreadable_results(later, prepared) - damaged
             if newly_damaged:
                 damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
@@ -173,7 +173,7 @@ class DecisionMaker:
             new_events = prepared.events[events_before:]
             later = fold_on(later, _number_events(later, now, new_events))
             if not new_events or prepared.is_full:
-                due_at = self._due_at(later, prepared, observations, now)
+                due_at = self._compute_due_time(later, prepared, observations, now)
                 return JobDecision(state, later, prepared, due_at)
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
@@ -192,7 +192,7 @@ class DecisionMaker:
                     continue
             self._recorder.record(state, command, prepared)
 
-    def _due_at(
+    def _compute_due_time(
         self, state: JobState, prepared: UnitOfWork, observations: Observations, now: float
     ) -> float | None:
         """Return the time at which the sweeper wakes the job again, in Unix seconds. None: it does
@@ -203,7 +203,7 @@ class DecisionMaker:
             due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
         if state.ended and due_at is not None and due_at <= now:  # no thread was free for a report
             waited_s = now - max(due_at, state.as_of)
-            return now + seconds_until_next_try(waited_s)
+            return now + compute_seconds_until_next_try(waited_s)
         return due_at
 
     def _find_refused_queues(self, state: JobState, commands: Sequence[Command]) -> frozenset[str]:
@@ -335,12 +335,12 @@ class DecisionMaker:
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._payload_cache.remember(prepared.texts.values(), before.job_id)
-        dropped_handoffs = _handoffs_that_decision_closes(decision)
+        dropped_handoffs = _list_closed_handoffs(decision)
         asks_user = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
-            **waiting_fields(before, later),
-            **self._cost_forecast.fields(later),
+            **build_waiting_fields(before, later),
+            **self._cost_forecast.build_fields(later),
             **plan_fields(before, later, prepared.events),
         }
         return Commit(
@@ -351,14 +351,14 @@ class DecisionMaker:
             payloads=list(prepared.texts.values()),
             fields=fields,
             drop=dropped_handoffs,
-            dropped_children=children_of(before, dropped_handoffs),
+            dropped_children=list_children(before, dropped_handoffs),
             keep=later.handed_over if asks_user else (),
             answered=_find_answered_calls(before, prepared.events),
             deadline=None if later.status.has_ended else later.deadline,
             due_at=decision.due_at,
-            score=score_in(before, later),
+            score=encode_score(before, later),
             evaluation_id=evaluation.name,
-            verified=_amounts_of_results(later),
+            verified=_sum_result_amounts(later),
         )
 
     def _complete_commit(
@@ -372,9 +372,7 @@ class DecisionMaker:
         if recorded[0].version == decision.before.version + 1:
             state = self._states.remember(state, recorded[-1])
         tell_end(state, recorded, self._dispatcher)
-        return CommittedDecision(
-            state, decision.prepared, role, _handoffs_that_decision_closes(decision)
-        )
+        return CommittedDecision(state, decision.prepared, role, _list_closed_handoffs(decision))
 
     def _observe(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold.
@@ -383,7 +381,7 @@ class DecisionMaker:
         states of the suspect handoffs, and of the open handoffs of roles and child jobs. A
         worker may have sent the names of the suspects, so only open handoffs count.
         """
-        served = self._recorder.briefs.usable_specialists(state)
+        served = self._recorder.briefs.get_usable_specialists(state)
         loads: dict[str, SpecialistLoad] = {}
         for name, specialist in served.items():
             capability = specialist.spec.capability
@@ -393,7 +391,7 @@ class DecisionMaker:
         known = [suspect for suspect in suspects if suspect in state.open]
         handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered_ids]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
-        for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
+        for handoff_id, info in self._store.jobs.read_handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _make_observed_handoff(info)
         checker = state.submitted.fact_checker
         is_away = (
@@ -407,13 +405,13 @@ class DecisionMaker:
             specialists=frozenset(served),
             loads=loads,
             handoffs=handoffs,
-            acting=acting(served),
+            acting=find_acting(served),
             is_fact_checker_away=is_away,
             refused_queues=refused_queues,
         )
 
 
-def seconds_until_next_try(waited_s: float) -> float:
+def compute_seconds_until_next_try(waited_s: float) -> float:
     """Return the seconds until a try that has waited for a thread looks for one again."""
     soonest_s, latest_s = NO_THREAD_S
     return min(max(soonest_s, waited_s / 4), latest_s)
@@ -429,7 +427,7 @@ def _find_answered_calls(before: JobState, events: Sequence[Event]) -> tuple[Ans
     return tuple(answered_calls)
 
 
-def _amounts_of_results(state: JobState) -> VerifiedAmounts | None:
+def _sum_result_amounts(state: JobState) -> VerifiedAmounts | None:
     """Return the amounts of the results; None if no result has used anything."""
     if any(state.verified_usage.job):
         usage = state.verified_usage
@@ -445,7 +443,7 @@ def _number_events(state: JobState, now: float, events: Sequence[Event]) -> list
     return records
 
 
-def _steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set[StepId]:
+def _find_steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set[StepId]:
     """Return the steps whose results the decision needs but cannot read."""
     if not prepared.unreadable:
         return set()
@@ -456,11 +454,11 @@ def _steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set
     return step_ids
 
 
-def _handoffs_that_decision_closes(decision: JobDecision) -> tuple[HandoffId, ...]:
+def _list_closed_handoffs(decision: JobDecision) -> tuple[HandoffId, ...]:
     """Return the handoffs that the decision closes, sorted."""
     open_handoffs = decision.state.open
     dropped_handoffs: list[HandoffId] = []
-    for handoff_id in open_handoffs.keys_changed_since(decision.before.open):
+    for handoff_id in open_handoffs.find_changed_keys(decision.before.open):
         if handoff_id not in open_handoffs:
             dropped_handoffs.append(handoff_id)
     return tuple(sorted(dropped_handoffs))
@@ -491,6 +489,6 @@ def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dis
         ends[-1].at,
         state.retries,
     )
-    if telemetry().is_on:
-        telemetry().record_job_end(span)
+    if get_telemetry().is_on:
+        get_telemetry().record_job_end(span)
     dispatcher.tell_ended(span)

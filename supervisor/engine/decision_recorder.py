@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import (
@@ -37,13 +37,13 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     Manifest,
     StopReason,
-    answers_in,
-    ref,
+    find_answers,
+    make_ref,
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.specialist import SpecialistSpec, placeholder_spec, spec_from
+from handoff_queue.shared.types.specialist import SpecialistSpec, build_placeholder_spec, parse_spec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.briefs_from_job_state import RoleBriefs
@@ -57,8 +57,8 @@ from handoff_queue.supervisor.engine.unit_of_work import (
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
-    parts_of,
-    results_for_answer,
+    list_parts,
+    list_results_for_answer,
 )
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -92,36 +92,43 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conflict_resolution import find_conflicts, results_in
+from handoff_queue.supervisor.lifecycle.conflict_resolution import (
+    find_conflicts,
+    list_compared_results,
+)
 from handoff_queue.supervisor.lifecycle.fact_gate import make_fact_check_event
-from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
+from handoff_queue.supervisor.lifecycle.gates import check_gates, list_gate_payloads
 from handoff_queue.supervisor.lifecycle.handoffs import (
-    fact_check_handoff,
-    role_handoff,
+    build_fact_check_handoff,
+    build_role_handoff,
     step_handoff,
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
-from handoff_queue.supervisor.lifecycle.origins import origins_of_task
-from handoff_queue.supervisor.lifecycle.replanning import apply_patch, patchable_steps
+from handoff_queue.supervisor.lifecycle.origins import find_task_origins
+from handoff_queue.supervisor.lifecycle.replanning import apply_patch, find_patchable_steps
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
-    payloads_for_remarks,
-    result_by_code,
+    build_result_by_code,
+    list_remark_payloads,
 )
-from handoff_queue.supervisor.lifecycle.routing import plan_of_one_step
+from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step
 from handoff_queue.supervisor.lifecycle.side_effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_conditions import (
+    iterate_condition_results,
     make_conditions_event,
     make_skip_event,
-    results_for_conditions,
     with_confidence,
 )
-from handoff_queue.supervisor.lifecycle.user_messages import texts_of_messages
+from handoff_queue.supervisor.lifecycle.user_messages import list_message_texts
 from handoff_queue.supervisor.quoting.quote_history import make_quote
-from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task, read_role_once
+from handoff_queue.supervisor.roles.briefs import (
+    build_fact_check_schema,
+    build_fact_check_task,
+    read_role_once,
+)
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
-from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event, outline_of
+from handoff_queue.supervisor.roles.role_events import build_outline, hide_titles, make_plan_event
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
@@ -168,9 +175,9 @@ class DecisionRecorder:
             case PatchPlan():
                 self._patch_plan(state, command, writes)
             case SetMode() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
-                writes.events.append(self._event_of(state, command))
+                writes.events.append(self._build_event(state, command))
             case IssueRole() | IssueGroup() | IssueToChild():
-                self._issue(state, command, writes)
+                self._issue_handoffs(state, command, writes)
             case AbandonSteps():
                 self._abandon(state, command, writes)
             case CheckConditions() | SkipSteps():
@@ -188,7 +195,7 @@ class DecisionRecorder:
             case _:
                 self._add_effect(state, command, writes)
 
-    def _issue(
+    def _issue_handoffs(
         self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, writes: UnitOfWork
     ) -> None:
         match command:
@@ -215,7 +222,7 @@ class DecisionRecorder:
                 self._keep_documents(state)
                 draft = None
                 if command.status:
-                    draft = self._answer(state, command.status, writes)
+                    draft = self._store_answer(state, command.status, writes)
                 question = ApprovalAsked(
                     what=command.what,
                     why=command.why,
@@ -240,8 +247,8 @@ class DecisionRecorder:
         manifest = state.submitted.manifest
         if manifest is None:
             return
-        documents = Manifest.from_json(self._loader.text(state, manifest)).documents
-        self._store.payloads.missing_documents(
+        documents = Manifest.from_json(self._loader.load_text(state, manifest)).documents
+        self._store.payloads.find_missing_documents(
             [document.digest for document in documents],
             state.submitted.approvals.wait_s + state.submitted.limits.max_seconds,
             state.submitted.tenant,
@@ -272,7 +279,7 @@ class DecisionRecorder:
                 assert_never(command)
         writes.effects.append(command)
 
-    def _event_of(
+    def _build_event(
         self, state: JobState, command: SetMode | MakeQuote | TryAgain | SkipReview | SkipFactCheck
     ) -> Event:
         """Return the event of a command that adds exactly one event."""
@@ -291,13 +298,13 @@ class DecisionRecorder:
                 assert_never(command)
 
     def _issue_role(self, state: JobState, command: IssueRole, writes: UnitOfWork) -> None:
-        spec, spec_text = self._role(command.role)
-        request = self._loader.text(state, state.submitted.request)
-        task = self.briefs.brief(state, command.role, request, writes)
-        handoff = role_handoff(
+        spec, spec_text = self._get_role(command.role)
+        request = self._loader.load_text(state, state.submitted.request)
+        task = self.briefs.build_brief(state, command.role, request, writes)
+        handoff = build_role_handoff(
             state,
             spec,
-            writes.ref(spec_text).digest,
+            writes.add_payload(spec_text).digest,
             command.attempt,
             task=task.brief,
             about=task.about,
@@ -306,18 +313,22 @@ class DecisionRecorder:
         text = handoff.to_json()
         writes.role = RoleHandoff(handoff, text)
         writes.events.append(
-            make_handoff_issued(handoff, writes.ref(text), closes=is_arbitration(task.schema))
+            make_handoff_issued(
+                handoff, writes.add_payload(text), closes=is_arbitration(task.schema)
+            )
         )
 
     def _make_plan(self, state: JobState, command: MakePlan, writes: UnitOfWork) -> None:
         submitted = state.submitted
         if submitted.workflow is not None:
-            plan = Plan.from_json(self._loader.text(state, submitted.workflow))
+            plan = Plan.from_json(self._loader.load_text(state, submitted.workflow))
             is_reviewed = submitted.is_reviewed
         else:
             assert command.specialist is not None
-            request = self._loader.text(state, submitted.request)
-            plan = plan_of_one_step(request, command.specialist, "", answers_in(submitted.given))
+            request = self._loader.load_text(state, submitted.request)
+            plan = build_plan_of_one_step(
+                request, command.specialist, "", find_answers(submitted.given)
+            )
             is_reviewed = False
         origins = None
         if submitted.fork:
@@ -325,61 +336,63 @@ class DecisionRecorder:
         event, text = make_plan_event(
             plan,
             is_reviewed=is_reviewed or submitted.rubric is not None,
-            acting=acting(self._store.presence.load_served_specialists()),
+            acting=find_acting(self._store.presence.load_served_specialists()),
             origins=origins,
         )
-        writes.ref(text)
+        writes.add_payload(text)
         writes.events.append(event)
 
     def _patch_plan(self, state: JobState, command: PatchPlan, writes: UnitOfWork) -> None:
-        texts = self._loader.texts(state, [command.proposal], writes)
+        texts = self._loader.load_texts(state, [command.proposal], writes)
         plan = self._loader.plan(state, writes)
-        acts = acting(self._store.presence.load_served_specialists())
+        acts = find_acting(self._store.presence.load_served_specialists())
         event, changed_plan = make_patch_event(state, plan, command.proposal, texts, acts)
         if changed_plan is not None:
-            writes.ref(changed_plan)
+            writes.add_payload(changed_plan)
         writes.events.append(event)
 
     def _issue_group(self, state: JobState, command: IssueGroup, writes: UnitOfWork) -> None:
         plan = self._loader.plan(state, writes)
         refs: list[BlobRef] = []
         for step_id in command.steps:
-            refs += payloads_for_remarks(state.steps[step_id])
-            refs += texts_of_messages(state, step_id)
-        texts = self._loader.texts(state, refs, writes)
+            refs += list_remark_payloads(state.steps[step_id])
+            refs += list_message_texts(state, step_id)
+        texts = self._loader.load_texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
         request = ""
         if state.submitted.parent:
-            request = self._loader.text(state, state.submitted.request)
+            request = self._loader.load_text(state, state.submitted.request)
         reassigned = dict(command.instead)
         dependents = state.dependents
         for index, step_id in enumerate(with_pauses(command.steps)):
             specialist = reassigned.get(step_id, state.steps[step_id].specialist)
-            pinned = self._pin(state, specialist, writes)
+            pinned = self._pin_specialist(state, specialist, writes)
             spec = pinned.spec
             step = plan.by_id[step_id].model_copy(update={"specialist": specialist})
             if spec.output_schema == {"type": "string"}:  # another form always has the confidence
                 step = step.model_copy(update={"task": with_confidence(plan, step, request)})
-            contract = self._contract(state, plan.by_id[step_id], specialist)
+            contract = self._find_contract(state, plan.by_id[step_id], specialist)
             handoff = step_handoff(
                 state, step, spec, pinned.digest, texts, self._answer_schema(state), contract
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = fan_ins_to_count(state, dependents[step_id])
-            event = make_handoff_issued(handoff, writes.ref(message), command.group, index, counts)
+            event = make_handoff_issued(
+                handoff, writes.add_payload(message), command.group, index, counts
+            )
             acts = self._may_have_effects(spec, handoff, state.steps[step_id].outline) or None
             writes.events.append(event.model_copy(update={"acts": acts}))
         writes.groups.append(group)
 
-    def _pin(self, state: JobState, name: str, writes: UnitOfWork) -> PinnedSpec:
+    def _pin_specialist(self, state: JobState, name: str, writes: UnitOfWork) -> PinnedSpec:
         """Return the version of a specialist that the job uses, and store a new version."""
-        pinned = self._pinned_spec(state, name)
+        pinned = self._get_pinned_spec(state, name)
         if not pinned.is_stored:
-            writes.ref(pinned.spec.to_json())
+            writes.add_payload(pinned.spec.to_json())
         return pinned
 
-    def _pinned_spec(self, state: JobState, name: str) -> PinnedSpec:
+    def _get_pinned_spec(self, state: JobState, name: str) -> PinnedSpec:
         """Return the version of a specialist that the job uses.
 
         It is the version with which the job first used the specialist. At the first use, and at
@@ -387,19 +400,19 @@ class DecisionRecorder:
         """
         digest = state.specialists.get(name)
         if digest:
-            text = self._payload_cache.payloads(state.job_id, [digest])[digest]
-            return PinnedSpec(spec_from(text), digest, is_stored=True)
+            text = self._payload_cache.get_payloads(state.job_id, [digest])[digest]
+            return PinnedSpec(parse_spec(text), digest, is_stored=True)
         served = self._store.presence.load_served_specialists().get(name)
         if served is None:  # no live worker announces this specialist
-            spec = placeholder_spec(name)
+            spec = build_placeholder_spec(name)
             return PinnedSpec(spec, spec.content_digest, is_stored=False)
         return PinnedSpec(served.spec, served.digest, is_stored=False)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, writes: UnitOfWork) -> None:
-        refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
-        texts = self._loader.texts(state, refs, writes)
+        refs = [*list_remark_payloads(state.steps[step_id]), *list_message_texts(state, step_id)]
+        texts = self._loader.load_texts(state, refs, writes)
         step = self._loader.plan(state, writes).by_id[step_id]
-        contract = self._contract(state, step, CHILD_JOB_SPECIALIST)
+        contract = self._find_contract(state, step, CHILD_JOB_SPECIALIST)
         schema = self._answer_schema(state)
         hand_over(self._store, state, step, texts, writes, schema, contract)
 
@@ -408,14 +421,16 @@ class DecisionRecorder:
             return self._loader.answer_schema(state)
         return None
 
-    def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
+    def _find_contract(
+        self, state: JobState, step: Step, assigned_to: str
+    ) -> SpecialistSpec | None:
         """Return the specialist that the step was planned for. None: it does the step, or the
         step was planned for a child job.
         """
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, CHILD_JOB_SPECIALIST):
             return None
-        return self._pinned_spec(state, planned_for).spec
+        return self._get_pinned_spec(state, planned_for).spec
 
     def _may_have_effects(
         self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline
@@ -439,11 +454,11 @@ class DecisionRecorder:
         abandoned_steps: list[AbandonedStep] = []
         for step_id in command.steps:
             step = state.steps[step_id]
-            failed_result = result_by_code(
+            failed_result = build_result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
             abandoned_steps.append(
-                AbandonedStep(step=step_id, result=writes.ref(failed_result.to_json()))
+                AbandonedStep(step=step_id, result=writes.add_payload(failed_result.to_json()))
             )
         writes.events.append(StepsAbandoned(steps=tuple(abandoned_steps), why=command.why))
 
@@ -454,18 +469,18 @@ class DecisionRecorder:
             event, results = make_skip_event(state, command.steps, command.why)
         else:
             plan = self._loader.plan(state, writes)
-            result_refs = list(dict.fromkeys(results_for_conditions(state, plan, command.steps)))
-            texts = self._loader.texts(state, result_refs, writes)
+            result_refs = list(dict.fromkeys(iterate_condition_results(state, plan, command.steps)))
+            texts = self._loader.load_texts(state, result_refs, writes)
             event, results = make_conditions_event(state, plan, command.steps, texts)
         for result in with_pauses(results):
-            writes.ref(result.to_json())
+            writes.add_payload(result.to_json())
         writes.events.append(event)
 
     def _find_conflicts(self, state: JobState, writes: UnitOfWork) -> None:
-        texts = self._loader.texts(state, results_in(state), writes)
+        texts = self._loader.load_texts(state, list_compared_results(state), writes)
         event, payload = find_conflicts(state, texts)
         if payload:
-            writes.ref(payload)
+            writes.add_payload(payload)
         writes.events.append(event)
 
     def _choose_answer(self, state: JobState, command: ChooseAnswer, writes: UnitOfWork) -> None:
@@ -486,59 +501,63 @@ class DecisionRecorder:
             case IssueFactCheck():
                 self._issue_fact_check(state, command, writes)
             case TakeFactCheck():
-                texts = self._loader.texts(state, [command.result], writes)
+                texts = self._loader.load_texts(state, [command.result], writes)
                 writes.events.append(make_fact_check_event(state, command, texts))
             case _:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, writes: UnitOfWork) -> None:
-        texts = self._loader.texts(state, payloads_for_gates(state), writes)
+        texts = self._loader.load_texts(state, list_gate_payloads(state), writes)
         event, vetoes = check_gates(state, texts, may_send_back=command.may_send_back)
         if vetoes is not None:
-            writes.ref(vetoes.to_json())
+            writes.add_payload(vetoes.to_json())
         writes.events.append(event)
 
     def _issue_fact_check(
         self, state: JobState, command: IssueFactCheck, writes: UnitOfWork
     ) -> None:
         assert state.submitted.fact_checker is not None
-        pinned = self._pin(state, state.submitted.fact_checker, writes)
-        task = fact_check_task(self._loader.text(state, state.submitted.request))
-        handoff = fact_check_handoff(
+        pinned = self._pin_specialist(state, state.submitted.fact_checker, writes)
+        task = build_fact_check_task(self._loader.load_text(state, state.submitted.request))
+        handoff = build_fact_check_handoff(
             state,
             pinned.spec,
             pinned.digest,
             command.attempt,
             task=task,
-            schema=fact_check_schema(),
+            schema=build_fact_check_schema(),
         )
         message = handoff.to_json()
         writes.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
         writes.events.append(
-            make_handoff_issued(handoff, writes.ref(message), command.group, closes=True)
+            make_handoff_issued(handoff, writes.add_payload(message), command.group, closes=True)
         )
 
-    def _answer(self, state: JobState, status: JobStatus, writes: UnitOfWork) -> BlobRef | None:
+    def _store_answer(
+        self, state: JobState, status: JobStatus, writes: UnitOfWork
+    ) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""
-        parts = parts_of(state)
+        parts = list_parts(state)
         if not parts:
             return None
-        texts = self._loader.texts(state, (*parts, *results_for_answer(state)), writes)
+        texts = self._loader.load_texts(state, (*parts, *list_results_for_answer(state)), writes)
         label = None
         if OFFLINE_MODEL in state.models:
             label = OFFLINE_LABEL
-        return writes.ref(assemble(state, status, texts, label).to_json())
+        return writes.add_payload(assemble(state, status, texts, label).to_json())
 
     def _end(self, state: JobState, command: EndJob, writes: UnitOfWork) -> None:
         answer = None
         if not state.is_withheld:
-            answer = self._answer(state, command.status, writes)
+            answer = self._store_answer(state, command.status, writes)
         event = JobEnded(
             status=command.status, answer=answer, reason=command.reason, because=command.because
         )
         writes.events.append(event)
 
-    def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
+    def build_outgoing(
+        self, state: JobState, handoff_ids: Sequence[HandoffId]
+    ) -> list[OutgoingHandoff]:
         """Return the handoffs that are still open, with their stored bytes, to publish them
         again.
         """
@@ -546,7 +565,7 @@ class DecisionRecorder:
         for handoff_id in handoff_ids:
             if handoff_id in state.open:
                 issued.append(state.open[handoff_id])
-        texts = self._payload_cache.payloads(
+        texts = self._payload_cache.get_payloads(
             state.job_id, [event.handoff.digest for event in issued]
         )
         outgoing: list[OutgoingHandoff] = []
@@ -556,12 +575,12 @@ class DecisionRecorder:
             outgoing.append(OutgoingHandoff(handoff, text, event.group or "", event.index))
         return outgoing
 
-    def fact_checker(self, state: JobState) -> SpecialistSpec:
+    def get_fact_checker(self, state: JobState) -> SpecialistSpec:
         """Return the spec of the fact-checker. The job must have one."""
         assert state.submitted.fact_checker is not None
-        return self._pinned_spec(state, state.submitted.fact_checker).spec
+        return self._get_pinned_spec(state, state.submitted.fact_checker).spec
 
-    def _role(self, name: str) -> tuple[SpecialistSpec, str]:
+    def _get_role(self, name: str) -> tuple[SpecialistSpec, str]:
         if name not in self._roles:
             spec = read_role_once(name)
             self._roles[name] = (spec, spec.to_json())
@@ -583,26 +602,28 @@ def make_patch_event(
         texts: payloads of the proposal.
         acting: the specialists that have tools with effects.
     """
-    patch = texts.patch(proposal)
+    patch = texts.get_patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     patch = patch_after_review(patch, acting)
-    patched = apply_patch(plan, patch, patchable_steps(state), state.submitted.limits.max_steps)
+    patched = apply_patch(
+        plan, patch, find_patchable_steps(state), state.submitted.limits.max_steps
+    )
     plan_text = None
     plan_ref = None
     if patched.plan:
         plan_text = patched.plan.to_json()
-        plan_ref = ref(plan_text)
-    origins = origins_of_task(texts.result(proposal))
+        plan_ref = make_ref(plan_text)
+    origins = find_task_origins(texts.get_result(proposal))
 
-    def outlines(steps: Iterable[Step]) -> tuple[StepOutline, ...]:
-        return tuple(outline_of(step, plan.given, acting, origins) for step in steps)
+    def build_outlines(steps: Iterable[Step]) -> tuple[StepOutline, ...]:
+        return tuple(build_outline(step, plan.given, acting, origins) for step in steps)
 
     event = PlanPatched(
         result=proposal,
         plan=plan_ref,
-        added=outlines(patched.added),
-        changed=outlines(patched.changed),
+        added=build_outlines(patched.added),
+        changed=build_outlines(patched.changed),
         dropped=patched.dropped,
         too_late=patched.too_late,
         repeats=patch.repeats,

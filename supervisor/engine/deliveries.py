@@ -13,7 +13,7 @@ from functools import partial
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.ids import JobId
@@ -45,7 +45,7 @@ WAIT_AT_THE_END_S = 3.0
 than the time that `handoff up` gives to a process after its drain.
 """
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Deliveries:
         """Keep a thread free for a try, until `start` or `release`. Return False if none is
         free.
         """
-        receiver, key = _receiver(state, command), (state.job_id, type(command))
+        receiver, key = _get_receiver(state, command), (state.job_id, type(command))
         with self._lock:
             if key not in self._reserved and not self._is_free(receiver):
                 return False
@@ -146,7 +146,7 @@ class Deliveries:
                 send = partial(self._webhooks.ask, state)
             case _:
                 assert_never(effect)
-        receiver = _receiver(state, effect)
+        receiver = _get_receiver(state, effect)
         self._add(_Delivery(state.job_id, receiver, send, drop, self._clock()), type(effect))
 
     def finish(self) -> None:
@@ -237,7 +237,7 @@ class Deliveries:
             log.exception("the outcome of a delivery is not known", job_id=delivery.job_id)
 
 
-def _receiver(
+def _get_receiver(
     state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
 ) -> str:
     """Return the name under which deliveries share threads: of a webhook the tenant of the job, or

@@ -9,7 +9,7 @@ from celery import Celery
 from pydantic import JsonValue
 
 from handoff_queue.shared.broker.host_celery_tasks import HostMessage, check_transport, send_to_host
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable, UserError
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.client.celery_signatures import check_allowed
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"
@@ -68,7 +68,7 @@ class EndTasks:
             StoreUnavailable: Redis cannot be reached. The try has no outcome.
         """
         try:
-            text = self._text(state)
+            text = self._build_text(state)
             task = EndTask.from_json(text)
         except StoreUnavailable:
             raise
@@ -77,7 +77,7 @@ class EndTasks:
             return
         self._record(state, attempt, not_sent or self._publish(task, state), task.task, text)
 
-    def _text(self, state: JobState) -> str:
+    def _build_text(self, state: JobState) -> str:
         """Return the task of a job's end, as JSON.
 
         Raises:
@@ -85,7 +85,7 @@ class EndTasks:
         """
         assert state.submitted.on_end is not None
         digest = state.submitted.on_end.digest
-        return self._payload_cache.payloads(state.job_id, [digest])[digest]
+        return self._payload_cache.get_payloads(state.job_id, [digest])[digest]
 
     def _record(self, state: JobState, attempt: int, why_not: str, task: str, text: str) -> None:
         """Record the outcome of a try. Make a dead letter after the last try.
@@ -126,9 +126,9 @@ class EndTasks:
             return str(error)
         args = task.args
         if task.is_told:
-            args = (end_of(state), *task.args)
+            args = (build_end_argument(state), *task.args)
         message = HostMessage(
-            task_id=task_id_of(state),
+            task_id=build_task_id(state),
             task=task.task,
             queue=task.queue,
             args=args,
@@ -142,12 +142,12 @@ class EndTasks:
         return ""
 
 
-def task_id_of(state: JobState) -> str:
+def build_task_id(state: JobState) -> str:
     """Return the id of the task. It is the same for each try; the end after a retry has another."""
     return str(uuid5(_IDS, f"{state.job_id}/{state.ended_version}"))
 
 
-def end_of(state: JobState) -> dict[str, JsonValue]:
+def build_end_argument(state: JobState) -> dict[str, JsonValue]:
     """Return the first argument of the task: the id of the job, its status and the reason."""
     assert state.ended is not None
     return {

@@ -4,7 +4,7 @@ evaluation fails or freezes its process.
 
 from __future__ import annotations
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
@@ -19,10 +19,10 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.engine.child_jobs import children_of
+from handoff_queue.supervisor.engine.child_jobs import list_children
 from handoff_queue.supervisor.engine.decision_maker import tell_end
 from handoff_queue.supervisor.engine.state_cache import StateCache
-from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.approval_policy import build_waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -34,7 +34,7 @@ MAX_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
 FROZE = f"every supervisor that evaluated it froze or died, {MAX_FAILED_EVALUATIONS} times in a row"
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class FailureGuard:
@@ -141,9 +141,9 @@ class FailureGuard:
             expected=state.version,
             tip=state.tip,
             events=[end],
-            fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
+            fields={"status": JobStatus.FAILED.value, **build_waiting_fields(state, later)},
             drop=sorted(state.open),
-            dropped_children=children_of(state, state.open),
+            dropped_children=list_children(state, state.open),
             due_at=now,
             evaluation_id=evaluation.name,
             ignores_workers=ignores_workers,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.store.claim import FinishReply, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
@@ -80,7 +80,7 @@ NewEvents = Sequence[RecordedEvent] | None
 not return them, so that the journal must be read.
 """
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class JobLoop:
@@ -124,7 +124,7 @@ class JobLoop:
 
     def _evaluate(self, job_id: JobId, ticket: WakeUpTicket) -> None:
         """Evaluate the job under its evaluation lease, and record a failure of the evaluation."""
-        evaluation = self._store.evaluation_leases.at(job_id)
+        evaluation = self._store.evaluation_leases.open(job_id)
         try:
             with self._attempts.leases.evaluating(evaluation.heartbeat):
                 self._advance(job_id, ticket, evaluation)
@@ -155,7 +155,7 @@ class JobLoop:
         while state is not None:
             known = state
             try:
-                state = self._step(known, suspects, evaluation, ticket, conflicts)
+                state = self._commit_step(known, suspects, evaluation, ticket, conflicts)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -187,7 +187,7 @@ class JobLoop:
             self(handoff.job_id)
         return outcome
 
-    def _step(
+    def _commit_step(
         self,
         state: JobState,
         suspects: Sequence[HandoffId],
@@ -244,7 +244,7 @@ class JobLoop:
         self._publish(committed.state.job_id, committed.prepared)
         ticket.end()
         if committed.dropped_handoffs:
-            handoff_infos = self._store.jobs.handoffs(
+            handoff_infos = self._store.jobs.read_handoffs(
                 committed.state.job_id, committed.dropped_handoffs[:MAX_REVOKED]
             )
             waiting: list[HandoffId] = []
@@ -277,7 +277,7 @@ class JobLoop:
             return finished
 
         outcome = self._role_runner.run(role.ready, role.claim, finish)
-        return following or self._role_events(committed.state, outcome)
+        return following or self._collect_role_events(committed.state, outcome)
 
     def _publish(self, job_id: JobId, prepared: UnitOfWork) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other
@@ -307,7 +307,7 @@ class JobLoop:
                     handoffs=list(effect.handoffs),
                     job_id=state.job_id,
                 )
-                outgoing = self._recorder.outgoing(state, effect.handoffs)
+                outgoing = self._recorder.build_outgoing(state, effect.handoffs)
                 if self._dispatcher.publish_again(state.job_id, outgoing):
                     self._store.due_work.mark_sent(state.job_id, effect.handoffs)
                 return None
@@ -329,19 +329,19 @@ class JobLoop:
         self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease
     ) -> NewEvents:
         """Run the role in this process, or send it to the roles queue if no role slot is free."""
-        outgoing = self._recorder.outgoing(state, [handoff_id])
+        outgoing = self._recorder.build_outgoing(state, [handoff_id])
         if not outgoing:
             return None
         handoff, text = outgoing[0].handoff, outgoing[0].text
         with self._role_runner.slot() as is_free:
             if is_free:
-                return self._role_events(
+                return self._collect_role_events(
                     state, self._role_runner.claim_and_run(state, handoff, text, evaluation.name)
                 )
         self._delegate_role(state, handoff, text)
         return None
 
-    def _role_events(self, state: JobState, outcome: AttemptOutcome) -> NewEvents:
+    def _collect_role_events(self, state: JobState, outcome: AttemptOutcome) -> NewEvents:
         """Return the events of a role's result. Wake the job if this process shuts down before the
         role ends, because no message goes back to a queue.
         """

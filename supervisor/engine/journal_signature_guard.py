@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     RefusedEvent,
     SeenBatches,
     ends_of,
+    iterate_whole_batches,
     read_ends,
-    whole_batches,
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import EventRefused, RecordedEvent
@@ -27,7 +27,7 @@ JOURNAL = "journal"
 MAX_LETTERS = 20
 """Dead letters of one check of a journal, besides one for all further refused events."""
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class JournalGuard:
@@ -72,20 +72,20 @@ class JournalGuard:
                 return None if issued is None else issued.assigned_to
 
             check.open_role = open_role
-        later = fold_pages(job_id, state, self._checked_parts(check, pages))
+        later = fold_pages(job_id, state, self._iterate_checked_parts(check, pages))
         if check.unread is not None and later and not self._is_late(later):
             raise check.unread
         self._record(job_id, check.refused_events)
         return later, check.seen
 
-    def _checked_parts(
+    def _iterate_checked_parts(
         self, check: JournalCheck, pages: Iterable[Sequence[RecordedEvent]]
     ) -> Iterator[Sequence[RecordedEvent]]:
         """Yield the events with `EventRefused` in the place of refused ones. Yield nothing if the
         job has no valid submission.
         """
         is_begun = check.open_role is not None
-        for events in whole_batches(pages):
+        for events in iterate_whole_batches(pages):
             check.ends = read_ends(self._store.connection, check.job_id, events)
             check.read(events)
             checked, check.checked = check.checked, []

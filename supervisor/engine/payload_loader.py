@@ -65,17 +65,21 @@ class PayloadLoader:
         assert state.plan is not None
         ref = state.plan.plan
         return self._plans.get(
-            ref.digest, lambda: writes.texts.get(ref.digest) or self.text(state, ref)
+            ref.digest, lambda: writes.texts.get(ref.digest) or self.load_text(state, ref)
         )
 
     def answer_schema(self, state: JobState) -> Mapping[str, Any]:
         """Return the JSON Schema of the job's answer; by default the answer is a string."""
         if state.submitted.answer_schema is None:
             return {"type": "string"}
-        schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
+        schema: dict[str, JsonValue] = json.loads(
+            self.load_text(state, state.submitted.answer_schema)
+        )
         return schema
 
-    def texts(self, state: JobState, refs: Iterable[BlobRef], writes: UnitOfWork) -> ResultTexts:
+    def load_texts(
+        self, state: JobState, refs: Iterable[BlobRef], writes: UnitOfWork
+    ) -> ResultTexts:
         """Load results in at most one round trip. Results that are not stored yet come from
         `writes`.
         """
@@ -86,8 +90,8 @@ class PayloadLoader:
                 pending[reference.digest] = writes.texts[reference.digest]
             else:
                 missing.append(reference.digest)
-        stored_texts = self._payload_cache.payloads(state.job_id, [], results=missing)
+        stored_texts = self._payload_cache.get_payloads(state.job_id, [], results=missing)
         return ResultTexts(stored_texts | pending, writes.unreadable)
 
-    def text(self, state: JobState, ref: BlobRef) -> str:
-        return self._payload_cache.payloads(state.job_id, [ref.digest])[ref.digest]
+    def load_text(self, state: JobState, ref: BlobRef) -> str:
+        return self._payload_cache.get_payloads(state.job_id, [ref.digest])[ref.digest]

@@ -18,22 +18,22 @@ from handoff_queue.shared.runtime.attempt import Attempts, Consequences, Finish,
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.store.claim import HandoffClaim
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.assessment import verdict_format
+from handoff_queue.supervisor.roles.assessment import build_verdict_format
 from handoff_queue.supervisor.roles.briefs import read_role_once
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_of_schema
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, find_schema_points
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
 from handoff_queue.supervisor.roles.judge import judge_format_of_schema
-from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema
-from handoff_queue.supervisor.roles.replanner import patch_format_of_schema, status_of_result
-from handoff_queue.supervisor.roles.role_events import earlier_results, outcome_of
-from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
+from handoff_queue.supervisor.roles.planner import PlanFormat, find_plan_specialists
+from handoff_queue.supervisor.roles.replanner import describe_result, patch_format_of_schema
+from handoff_queue.supervisor.roles.role_events import build_outcome, list_earlier_results
+from handoff_queue.supervisor.roles.router import RouteFormat, find_route_specialists
 
 SLOT_WAIT_S = 0.02
 """Seconds to wait for a free slot. A handover to another thread or process costs more."""
@@ -126,16 +126,16 @@ class RoleRunner:
             loaded: LoadedPayloads,
             documents: JobDocuments,
         ) -> AgentSetup:
-            return self._agent_setup(state, handoff, loaded, documents)
+            return self._build_agent_setup(state, handoff, loaded, documents)
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-            return self._consequences(state, handoff, result)
+            return self._build_consequences(state, handoff, result)
 
         role_spec = read_role_once(handoff.assigned_to)
         ready = self._attempts.prepare(text, handoff, make_setup, conclude, own_spec=role_spec)
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
-    def _agent_setup(
+    def _build_agent_setup(
         self,
         state: JobState,
         handoff: AgentHandoff,
@@ -150,23 +150,23 @@ class RoleRunner:
                 handoff.step_id,
                 schema,
                 documents.sources,
-                loaded.claims_by_id(),
+                loaded.collect_claims(),
                 has_claims=read_role_once(role).has_claims,
             )
             return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)
         if state.plan is None or role not in (Role.REPLANNER, Role.PLANNER):
             answer_format = _answer_format(state, handoff, loaded)
             return AgentSetup(answer_format, form=AnswerForm.OWN)
-        texts = self._attempts.payload_cache.payloads(state.job_id, [state.plan.plan.digest])
+        texts = self._attempts.payload_cache.get_payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == Role.PLANNER:
             return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
-        statuses = {step_id: status_of_result(result) for step_id, result in loaded.results.items()}
+        statuses = {step_id: describe_result(result) for step_id, result in loaded.results.items()}
         may_ask = state.submitted.approvals.are_wanted
         patches = patch_format_of_schema(schema, plan, statuses, may_ask=may_ask)
         return AgentSetup(patches, form=AnswerForm.OWN)
 
-    def _consequences(
+    def _build_consequences(
         self, state: JobState, handoff: AgentHandoff, result: HandoffResult
     ) -> Consequences:
         """Return the events that follow from the result of a role, and their payloads."""
@@ -174,13 +174,15 @@ class RoleRunner:
         digests = [request.digest]
         acts: Collection[str] = ()
         if handoff.assigned_to == Role.PLANNER:
-            acts = acting(self._attempts.store.presence.load_served_specialists())
+            acts = find_acting(self._attempts.store.presence.load_served_specialists())
             if state.plan:
                 digests.append(state.plan.plan.digest)
-        earlier = [ref.digest for ref in earlier_results(handoff, state)]
-        stored_texts = self._attempts.payload_cache.payloads(state.job_id, digests, results=earlier)
+        earlier = [ref.digest for ref in list_earlier_results(handoff, state)]
+        stored_texts = self._attempts.payload_cache.get_payloads(
+            state.job_id, digests, results=earlier
+        )
         texts = ResultTexts(stored_texts)
-        events, payloads = outcome_of(
+        events, payloads = build_outcome(
             handoff, state, result, stored_texts[request.digest], texts, acts
         )
         return Consequences(events, payloads)
@@ -190,17 +192,17 @@ def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayload
     """Return the answer format of a router, a first planner, a judge or an assessor."""
     match handoff.assigned_to:
         case Role.ROUTER:
-            return RouteFormat(specialists_of_route_schema(handoff.expected_output_format))
+            return RouteFormat(find_route_specialists(handoff.expected_output_format))
         case Role.PLANNER:
             return PlanFormat(
-                specialists_of_plan_schema(handoff.expected_output_format),
+                find_plan_specialists(handoff.expected_output_format),
                 max_steps=state.submitted.limits.max_steps,
                 given_steps=handoff.depends_on,
                 may_ask=state.submitted.approvals.are_wanted,
             )
-        case Role.JUDGE if points := points_of_schema(handoff.expected_output_format):
+        case Role.JUDGE if points := find_schema_points(handoff.expected_output_format):
             return RulingFormat(points)
         case Role.JUDGE if state.conflicts is not None:
             return judge_format_of_schema(handoff.expected_output_format, state.conflicts)
         case _:
-            return verdict_format(state, loaded.results)
+            return build_verdict_format(state, loaded.results)

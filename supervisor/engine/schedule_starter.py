@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import time
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
@@ -23,7 +23,7 @@ MAX_S = 0.5
 jobs and announces its supervisor.
 """
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class ScheduleStarter:
@@ -43,7 +43,7 @@ class ScheduleStarter:
         Raises:
             StoreUnavailable: Redis cannot be reached.
         """
-        due_schedules, until = self._store.schedules.due(), time.monotonic() + MAX_S
+        due_schedules, until = self._store.schedules.list_due(), time.monotonic() + MAX_S
         for stored_schedule in random.sample(due_schedules, len(due_schedules)):
             try:
                 self._advance(stored_schedule)

@@ -71,16 +71,16 @@ class StateCache:
         after = 0
         if cached.last:
             after = cached.last.version - 1
-        pages = (read_pages or partial(self._journal.pages, job_id))(after)
+        pages = (read_pages or partial(self._journal.iterate_pages, job_id))(after)
         if cached.last is not None:
             first_page = next(pages, [])
             if first_page and _is_same(first_page[0], cached.last):
                 pages = chain([first_page[1:]], pages)
             else:
-                cached, pages = _UNKNOWN, self._journal.pages(job_id)
+                cached, pages = _UNKNOWN, self._journal.iterate_pages(job_id)
         last, seen = cached.last, cached.seen
 
-        def pages_to_last() -> Iterator[list[RecordedEvent]]:
+        def iterate_pages() -> Iterator[list[RecordedEvent]]:
             nonlocal last
             for page in pages:
                 if page:
@@ -88,9 +88,9 @@ class StateCache:
                 yield page
 
         if self._guard is not None:
-            state, seen = self._guard.check(job_id, cached.state, seen, pages_to_last())
+            state, seen = self._guard.check(job_id, cached.state, seen, iterate_pages())
         else:
-            state = fold_pages(job_id, cached.state, pages_to_last())
+            state = fold_pages(job_id, cached.state, iterate_pages())
         if state is None or last is None:
             self.forget(job_id)
             return None

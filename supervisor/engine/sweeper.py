@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from handoff_queue.shared.broker.transport import library_scripts
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.broker.transport import list_library_scripts
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.due_work import SweepResult
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
@@ -33,7 +33,7 @@ MAX_REFUSED = 1_000
 """Refused announcements that one process records."""
 MAX_WORKER_CHARS = 200
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class Sweeper:
@@ -171,7 +171,7 @@ class Sweeper:
         self._rounds += 1
 
     def _load_scripts(self) -> None:
-        self._store.connection.load_scripts(library_scripts())
+        self._store.connection.load_scripts(list_library_scripts())
 
     def _run(self) -> None:
         while not self._stop.is_set():

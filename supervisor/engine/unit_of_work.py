@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.events import CountedFanIn, Event, HandoffIssued
-from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, make_ref
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Effect
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
@@ -53,9 +53,9 @@ class UnitOfWork:
         """Return whether the decision has `MAX_EVENTS_A_DECISION` events."""
         return len(self.events) >= MAX_EVENTS_A_DECISION
 
-    def ref(self, text: str) -> BlobRef:
+    def add_payload(self, text: str) -> BlobRef:
         """Add a payload to the commit, and return its reference."""
-        blob = ref(text)
+        blob = make_ref(text)
         self.texts[blob.digest] = text
         return blob
 

@@ -21,14 +21,14 @@ from handoff_queue.shared.network.ssrf_guard import (
     accepts_any_address,
     is_public,
     is_web_port,
-    system_resolver,
+    resolve_with_system,
 )
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import WebhookTried
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 TIMEOUT_S = 10.0
 """Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
@@ -137,7 +137,7 @@ class Webhooks:
         if not url.lower().startswith(("http://", "https://")):
             return PostOutcome(is_accepted=False, detail="not an http(s) URL")
         headers = {"Content-Type": "application/json"}
-        headers |= signature_headers(self._secret, int(self._store.connection.now()), body)
+        headers |= build_signature_headers(self._secret, int(self._store.connection.now()), body)
         return post(url, body, headers, self._private_hosts, self._timeout_s)
 
 
@@ -184,7 +184,7 @@ def post(
             why = f"port {place.port} is not a web port (80, 443, or above 1023; {_SETTING})"
             return PostOutcome(is_accepted=False, detail=why)
         transport = PinnedTransport(
-            system_resolver, policy, Deadline(timeout_s), httpx2.create_ssl_context()
+            resolve_with_system, policy, Deadline(timeout_s), httpx2.create_ssl_context()
         )
         with (
             httpx2.Client(transport=transport, trust_env=False) as client,
@@ -198,7 +198,7 @@ def post(
         return PostOutcome(is_accepted=False, detail=type(error).__name__)
 
 
-def signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str]:
+def build_signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str]:
     """Return the headers with the time and the signature of a request. Without a secret there is no
     signature.
 
@@ -208,11 +208,11 @@ def signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str
     timestamp = str(at)
     headers = {TIMESTAMP_HEADER: timestamp}
     if secret:
-        headers[SIGNATURE_HEADER] = signature(secret, timestamp, body)
+        headers[SIGNATURE_HEADER] = compute_signature(secret, timestamp, body)
     return headers
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
+def compute_signature(secret: str, timestamp: str, body: bytes) -> str:
     """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the
     two with `hmac.compare_digest`.
     """

@@ -7,10 +7,10 @@ import json
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.lifecycle.gates import vetoes_of
+from handoff_queue.supervisor.lifecycle.gates import find_vetoes
 
 
-def text_of(result: JobResult) -> str:
+def format_answer(result: JobResult) -> str:
     """Return the answer as text, with a JSON value in its JSON form; '' if there is no answer."""
     if result.answer is None:
         return ""
@@ -19,13 +19,13 @@ def text_of(result: JobResult) -> str:
     return json.dumps(result.answer, ensure_ascii=False)
 
 
-def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
+def find_faults(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
     """Return the reasons why the answer does not pass, one sentence each.
 
     The whole text is checked, with the conflicts, gaps and open points that the supervisor
     adds.
     """
-    text = text_of(result)
+    text = format_answer(result)
     if not text:
         reason = result.status.value
         if result.notes:
@@ -33,7 +33,7 @@ def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
         return (f"There is no answer: {reason}",)
     if gates:
         is_form = not isinstance(result.answer, str)
-        return vetoes_of(gates, text, len(result.citations), is_form=is_form)
+        return find_vetoes(gates, text, len(result.citations), is_form=is_form)
     return ()
 
 

@@ -27,9 +27,14 @@ from handoff_queue.shared.types.review import HIGHEST, LOWEST, MAX_WHY_CHARS, Ru
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.evaluation.answer_faults import text_of
+from handoff_queue.supervisor.evaluation.answer_faults import format_answer
 from handoff_queue.supervisor.evaluation.golden_set import MAX_REFERENCE_CHARS
-from handoff_queue.supervisor.roles.answer_text import clip, name_of, object_schema, values_of
+from handoff_queue.supervisor.roles.answer_text import (
+    build_id,
+    build_object_schema,
+    clip,
+    list_values,
+)
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
@@ -89,7 +94,7 @@ class AnswerGrader:
     model: str | None = None
     """None: the model in the workers' settings."""
 
-    def scoring(
+    def build_scoring_request(
         self, request: str, rubric: Rubric, answer: JobResult, reference: str | None
     ) -> Request:
         """Return the request of the job that scores one answer.
@@ -98,27 +103,33 @@ class AnswerGrader:
             reference: a right answer; None: no answer is known to be right.
         """
         answer_item = _answer_item("the answer", answer)
-        schema = object_schema({"scores": _array(object_schema(_score_fields(rubric)))})
-        return self._job(SCORE_JOB, request, rubric, [answer_item], reference, schema)
+        schema = build_object_schema(
+            {"scores": _build_array_schema(build_object_schema(_score_fields(rubric)))}
+        )
+        return self._build_request(SCORE_JOB, request, rubric, [answer_item], reference, schema)
 
-    def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
+    def build_duel_request(
+        self, request: str, rubric: Rubric, first: JobResult, second: JobResult
+    ) -> Request:
         """Return the request of the job that compares two answers in this order."""
         text = {"type": "string"}
         sides = [Preference.FIRST.value, Preference.SECOND.value]
         score = {"answer": {**text, "enum": sides}, **_score_fields(rubric)}
         fields = {
-            "scores": _array(object_schema(score)),
+            "scores": _build_array_schema(build_object_schema(score)),
             "why": {**text, "description": "one or two sentences: what decided it"},
             "better": {
                 **text,
-                "enum": values_of(Preference),
+                "enum": list_values(Preference),
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         }
         answers = [_answer_item("first", first), _answer_item("second", second)]
-        return self._job(DUEL_JOB, request, rubric, answers, None, object_schema(fields))
+        return self._build_request(
+            DUEL_JOB, request, rubric, answers, None, build_object_schema(fields)
+        )
 
-    def _job(
+    def _build_request(
         self,
         job: str,
         request: str,
@@ -137,16 +148,16 @@ class AnswerGrader:
         graded_request = clip(request, MAX_REQUEST_CHARS)
         lines = [job, _RULES, "Rubric:"]
         for criterion in rubric.criteria:
-            lines.append(_json({"criterion": criterion.name, "means": criterion.means}))
+            lines.append(_encode_json({"criterion": criterion.name, "means": criterion.means}))
         if reference:
             lines.append("Right answer:")
-            lines.append(_json({"reference": _fitting(reference, MAX_REFERENCE_CHARS)}))
-        lines += ["Answers:", *map(_json, answers), "", "Request:", graded_request]
+            lines.append(_encode_json({"reference": _cut_to_fit(reference, MAX_REFERENCE_CHARS)}))
+        lines += ["Answers:", *map(_encode_json, answers), "", "Request:", graded_request]
         return Request(
             f"Grade: {graded_request}",
             model=self.model,
             answer_schema=schema,
-            workflow=_workflow(self.specialist, "\n".join(lines)),
+            workflow=_build_workflow(self.specialist, "\n".join(lines)),
             mode=Mode.PIPELINE,
             limits=JobLimits(max_seconds=GRADER_S),
             gates=Gates(),  # the gates in the settings are for answers, not for scores
@@ -154,12 +165,12 @@ class AnswerGrader:
         )
 
 
-def scores_in(grader_result: JobResult, rubric: Rubric) -> tuple[Score, ...]:
+def parse_scores(grader_result: JobResult, rubric: Rubric) -> tuple[Score, ...]:
     """Return the first valid score for each criterion; empty if the grader failed."""
-    return _scores(_raw_scores(grader_result), rubric)
+    return _select_scores(_get_raw_scores(grader_result), rubric)
 
 
-def duel_in(grader_result: JobResult, rubric: Rubric) -> PairwiseGrade | None:
+def parse_duel(grader_result: JobResult, rubric: Rubric) -> PairwiseGrade | None:
     """Return the grade, or None if the grader failed."""
     if not isinstance(grader_result.answer, dict):
         return None
@@ -169,7 +180,7 @@ def duel_in(grader_result: JobResult, rubric: Rubric) -> PairwiseGrade | None:
         return None
     first: list[Any] = []
     second: list[Any] = []
-    for score in _raw_scores(grader_result):
+    for score in _get_raw_scores(grader_result):
         side = None
         if isinstance(score, dict):
             side = score.get("answer")
@@ -178,7 +189,7 @@ def duel_in(grader_result: JobResult, rubric: Rubric) -> PairwiseGrade | None:
         elif side == Preference.SECOND.value:
             second.append(score)
     why = clip(str(grader_result.answer.get("why") or ""), MAX_WHY_CHARS)
-    return PairwiseGrade(better, why, _scores(first, rubric), _scores(second, rubric))
+    return PairwiseGrade(better, why, _select_scores(first, rubric), _select_scores(second, rubric))
 
 
 def settle(
@@ -197,7 +208,7 @@ def settle(
     return Preference.NEITHER
 
 
-def mean_of(scores: Sequence[Score]) -> float | None:
+def compute_mean(scores: Sequence[Score]) -> float | None:
     """Return the mean of the scores, or None without scores."""
     if scores:
         return sum(score.score for score in scores) / len(scores)
@@ -210,13 +221,13 @@ class _ScoreAnswer(LenientAnswer):
     why: str = ""
 
 
-def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
+def _select_scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     """Return the first valid score for each criterion of the rubric."""
     scores: dict[str, Score] = {}
     for value in values:
         with suppress(ValidationError):
             answer = _ScoreAnswer.model_validate(value)
-            name = name_of(answer.criterion)
+            name = build_id(answer.criterion)
             if name not in rubric.names or name in scores:
                 continue
             if LOWEST <= answer.score <= HIGHEST:
@@ -225,7 +236,7 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     return tuple(scores.values())
 
 
-def _raw_scores(grader_result: JobResult) -> list[Any]:
+def _get_raw_scores(grader_result: JobResult) -> list[Any]:
     """Return the scores in the grader's answer unchanged; empty if there is no list."""
     if isinstance(grader_result.answer, dict):
         scores = grader_result.answer.get("scores")
@@ -241,26 +252,26 @@ def _answer_item(name: str, answer: JobResult) -> JsonValue:
         sources.append(
             {
                 "n": citation["n"],
-                "source": _fitting(citation["source"], MAX_QUOTE_CHARS),
-                "quote": _fitting(citation["quote"], MAX_QUOTE_CHARS),
+                "source": _cut_to_fit(citation["source"], MAX_QUOTE_CHARS),
+                "quote": _cut_to_fit(citation["quote"], MAX_QUOTE_CHARS),
             }
         )
     return {
         "answer": name,
-        "text": _fitting(text_of(answer), MAX_ANSWER_CHARS),
+        "text": _cut_to_fit(format_answer(answer), MAX_ANSWER_CHARS),
         "sources": sources,
     }
 
 
-def _fitting(text: str, limit: int) -> str:
+def _cut_to_fit(text: str, limit: int) -> str:
     """Return the beginning of a text whose JSON form has at most `limit` characters. JSON
     writes some characters as six.
     """
     text = clip(text, limit)
-    json_chars = len(_json(text))
+    json_chars = len(_encode_json(text))
     while json_chars > limit + 2:  # the quotation marks do not count
         text = clip(text, len(text) * limit // json_chars)
-        json_chars = len(_json(text))
+        json_chars = len(_encode_json(text))
     return text
 
 
@@ -274,15 +285,15 @@ def _score_fields(rubric: Rubric) -> dict[str, Any]:
     }
 
 
-def _json(item: JsonValue) -> str:
+def _encode_json(item: JsonValue) -> str:
     return json.dumps(item, ensure_ascii=False)
 
 
-def _array(items: Mapping[str, Any]) -> dict[str, Any]:
+def _build_array_schema(items: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": dict(items)}
 
 
-def _workflow(specialist: str, task: str) -> Workflow:
+def _build_workflow(specialist: str, task: str) -> Workflow:
     """Return a workflow with one step, which a failed attempt repeats."""
     step = WorkflowStep(
         id=StepId("scores"),

@@ -12,21 +12,21 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import Rubric, Score
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
+from handoff_queue.supervisor.evaluation.answer_faults import find_faults, format_answer, is_cut
 from handoff_queue.supervisor.evaluation.answer_grader import (
     AnswerGrader,
     PairwiseGrade,
     Preference,
-    duel_in,
-    mean_of,
+    compute_mean,
+    parse_duel,
     settle,
 )
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.evaluation.resource_use import (
     ResourceUse,
-    times,
+    format_times,
+    get_usage,
     total_usage,
-    usage_of,
 )
 from handoff_queue.supervisor.evaluation.trials import Variant
 
@@ -70,10 +70,12 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        return advice_on(self.first, self.second, self.better)
+        return advise_on_answers(self.first, self.second, self.better)
 
 
-def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
+def advise_on_answers(
+    first: ComparedAnswer, second: ComparedAnswer, better: Preference | None
+) -> str:
     """Return the answer to take, with the reason.
 
     A passing answer wins over a failing answer. Then the grader's preference in both orders
@@ -100,7 +102,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
     reason = "both pass, and more was not graded"
     if better:
         reason = "no difference was found that holds in both orders"
-    prices = _prices(first, second)
+    prices = _choose_prices(first, second)
     if prices.first == prices.second:
         return f"Take either: {reason}, at the same price."
     cheap, dear = (first, second) if prices.first < prices.second else (second, first)
@@ -109,12 +111,14 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
 
 def _price_clause(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """Return the price of the better answer, compared with the other answer, in words."""
-    prices = _prices(good, bad)
+    prices = _choose_prices(good, bad)
     if prices.first == prices.second:
         return ""
     if prices.first > prices.second:
-        return f", at {times(prices.first, prices.second)} the {prices.measure}"
-    return f", and {bad.name} takes {times(prices.second, prices.first)} the {prices.measure}"
+        return f", at {format_times(prices.first, prices.second)} the {prices.measure}"
+    return (
+        f", and {bad.name} takes {format_times(prices.second, prices.first)} the {prices.measure}"
+    )
 
 
 class _Prices(NamedTuple):
@@ -125,7 +129,7 @@ class _Prices(NamedTuple):
     second: float
 
 
-def _prices(first: ComparedAnswer, second: ComparedAnswer) -> _Prices:
+def _choose_prices(first: ComparedAnswer, second: ComparedAnswer) -> _Prices:
     """Return the prices of both in money, or in tokens if a price is unknown or zero."""
     if first.took.cost_usd and second.took.cost_usd:
         return _Prices("money", first.took.cost_usd, second.took.cost_usd)
@@ -159,18 +163,18 @@ class ComparisonRun:
         if self.runner.waiting:
             raise UserError("the budget has no room for the second answer: raise --max-usd")
         first_result, second_result = self._results[first_job.key], self._results[second_job.key]
-        first = self._side(first_variant, first_result)
-        second = self._side(second_variant, second_result)
+        first = self._build_side(first_variant, first_result)
+        second = self._build_side(second_variant, second_result)
         has_both = not first.is_unanswered and not second.is_unanswered
         if self.grader is None or not has_both or first.is_cut or second.is_cut:
             return Comparison(first, second)
         in_order = EvaluationJob(
             f"{first_job.key} graded",
-            self.grader.duel(self.request, self.rubric, first_result, second_result),
+            self.grader.build_duel_request(self.request, self.rubric, first_result, second_result),
         )
         in_swapped_order = EvaluationJob(
             f"{second_job.key} graded",
-            self.grader.duel(self.request, self.rubric, second_result, first_result),
+            self.grader.build_duel_request(self.request, self.rubric, second_result, first_result),
         )
         self.runner.add([in_order, in_swapped_order])
         self._collect()
@@ -185,17 +189,17 @@ class ComparisonRun:
         for job, result in self.runner.run():
             self._results[job.key] = result
 
-    def _side(self, variant: Variant, result: JobResult) -> ComparedAnswer:
+    def _build_side(self, variant: Variant, result: JobResult) -> ComparedAnswer:
         """Return one of the compared answers."""
-        faults = faults_of(result, self.gates)
+        faults = find_faults(result, self.gates)
         return ComparedAnswer(
             variant.name,
             result.status.value,
             faults,
-            usage_of(result),
+            get_usage(result),
             job_id=result.job_id,
             is_cut=is_cut(result),
-            is_unanswered=not text_of(result),
+            is_unanswered=not format_answer(result),
         )
 
 
@@ -211,7 +215,7 @@ def _make_comparison(
         grader_results: results of the grader's jobs, first for this order and then for the swapped
             order. Without two results, the answers count as not graded.
     """
-    duels = [duel_in(result, rubric) for result in grader_results]
+    duels = [parse_duel(result, rubric) for result in grader_results]
     in_order = in_swapped_order = None
     if len(duels) == 2:
         in_order, in_swapped_order = duels
@@ -223,10 +227,10 @@ def _make_comparison(
     if in_swapped_order:
         first_scores += in_swapped_order.second
         second_scores += in_swapped_order.first
-    grader_usage = total_usage(usage_of(result) for result in grader_results)
+    grader_usage = total_usage(get_usage(result) for result in grader_results)
     return Comparison(
-        first=replace(first, score=mean_of(first_scores)),
-        second=replace(second, score=mean_of(second_scores)),
+        first=replace(first, score=compute_mean(first_scores)),
+        second=replace(second, score=compute_mean(second_scores)),
         better=settle(in_order, in_swapped_order),
         duels=tuple(duels),
         grader_usage=grader_usage,

@@ -36,7 +36,7 @@ class IntervalEstimate:
         return self.low <= other.high and other.low <= self.high
 
 
-def rate(good: int, n: int) -> IntervalEstimate | None:
+def estimate_rate(good: int, n: int) -> IntervalEstimate | None:
     """Return the share of good trials among `n`; None without trials.
 
     Raises:
@@ -56,7 +56,7 @@ def rate(good: int, n: int) -> IntervalEstimate | None:
     return IntervalEstimate(share, low, high)
 
 
-def mean(groups: Sequence[Sequence[float]]) -> IntervalEstimate | None:
+def estimate_mean(groups: Sequence[Sequence[float]]) -> IntervalEstimate | None:
     """Return the mean of all values, or None without values. The interval of a single group is
     a point.
 
@@ -73,13 +73,13 @@ def mean(groups: Sequence[Sequence[float]]) -> IntervalEstimate | None:
     means: list[float] = []
     for _ in range(DRAWS):
         drawn_groups = dice.choices(sums, k=len(sums))
-        means.append(_mean_of(drawn_groups))
+        means.append(_compute_mean(drawn_groups))
     means.sort()
-    value = _mean_of(sums)
+    value = _compute_mean(sums)
     low = means[round(0.025 * (DRAWS - 1))]
     high = means[round(0.975 * (DRAWS - 1))]
     return IntervalEstimate(value, min(value, low), max(value, high))
 
 
-def _mean_of(sums: Sequence[tuple[float, int]]) -> float:
+def _compute_mean(sums: Sequence[tuple[float, int]]) -> float:
     return sum(total for total, _ in sums) / sum(count for _, count in sums)

@@ -28,14 +28,14 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.client.export import Export, record_in
-from handoff_queue.supervisor.client.job_result import report_of
-from handoff_queue.supervisor.evaluation.answer_faults import text_of
+from handoff_queue.supervisor.client.job_result import build_report
+from handoff_queue.supervisor.evaluation.answer_faults import format_answer
 from handoff_queue.supervisor.lifecycle.answer import open_text
-from handoff_queue.supervisor.lifecycle.gaps import gap_text
+from handoff_queue.supervisor.lifecycle.gaps import format_gaps_section
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
@@ -103,7 +103,7 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8"
         ) from error
-    cases = list(_cases_in(path, lines))
+    cases = list(_iterate_cases(path, lines))
     if not cases:
         raise UserError(f"{path} holds no request: write one JSON object a line, such as {_SAMPLE}")
     if len(cases) > MAX_CASES:
@@ -113,7 +113,7 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     return tuple(cases)
 
 
-def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
+def _iterate_cases(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
     """Yield the cases in the lines.
 
     Raises:
@@ -127,7 +127,7 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
             refuse_repeats(line)
             case = GoldenCase.model_validate_json(line)
         except ValidationError as error:
-            problem = problems_of(error, kind=GoldenCase, shows_values=True)
+            problem = describe_problems(error, kind=GoldenCase, shows_values=True)
             if error.errors()[0]["type"] in _NO_OBJECT:
                 problem += f"; write one JSON object a line, such as {_SAMPLE}"
             raise UserError(f"{path}:{number}: {problem}") from error
@@ -171,21 +171,21 @@ class NewCase:
     documents: Mapping[str, str]
     """Path below the folder of the case -> text."""
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return the case as a line of a golden set."""
         values = self.case.model_dump(mode="json", exclude_none=True)
         if self.case.gates is not None:
             values["gates"] = self.case.gates.model_dump(mode="json", exclude_defaults=True)
         if self.case.rubric is not None:
-            values["rubric"] = _criteria(self.case.rubric)
+            values["rubric"] = _build_criteria(self.case.rubric)
         return json.dumps(values, ensure_ascii=False)
 
 
-def _criteria(rubric: Rubric) -> dict[str, str]:
+def _build_criteria(rubric: Rubric) -> dict[str, str]:
     return {criterion.name: criterion.means for criterion in rubric.criteria}
 
 
-def case_of(export: Export, name: str) -> NewCase:
+def build_case(export: Export, name: str) -> NewCase:
     """Return the case of a job. The checks are the gates and the rubric of the job. A job without
     gates must be answered with sources if its answer has sources. A job without any check gets
     the default rubric.
@@ -198,16 +198,16 @@ def case_of(export: Export, name: str) -> NewCase:
         UserError: the job has not ended, or has no answer. Or its request is too long for a case.
             Or its answer depends on items or results that a case does not have.
     """
-    result = report_of(record_in(export))
-    answer = _without_own_lines(text_of(result), export)
+    result = build_report(record_in(export))
+    answer = _without_own_lines(format_answer(result), export)
     if not result.status.has_ended:
         raise UserError(f"{result.job_id} has not ended yet: wait for its end")
     if not answer:
         raise UserError(f"{result.job_id} has no answer: choose a job with a good answer")
     submitted = export.journal[0].event
     assert isinstance(submitted, JobSubmitted)
-    request = _request_of(export, submitted)
-    documents = _documents(export, submitted)
+    request = _build_request(export, submitted)
+    documents = _collect_documents(export, submitted)
     gates = submitted.gates
     if gates is None and result.citations:
         gates = Gates(cited=True)
@@ -227,7 +227,7 @@ def case_of(export: Export, name: str) -> NewCase:
     try:
         return NewCase(GoldenCase(**fields), documents)
     except ValidationError as error:
-        problem = problems_of(error, kind=GoldenCase)
+        problem = describe_problems(error, kind=GoldenCase)
         raise UserError(f"{result.job_id} cannot be a case: {problem}") from None
 
 
@@ -241,12 +241,12 @@ def _without_own_lines(text: str, export: Export) -> str:
             for note in answer.notes:
                 text = text.removesuffix(f"_{note}_").rstrip()
             text = text.removesuffix(open_text(answer.open_points)).rstrip()
-            text = text.removesuffix(gap_text(answer.gaps)).rstrip()
+            text = text.removesuffix(format_gaps_section(answer.gaps)).rstrip()
             break
     return text.replace(f" {UNPROVEN}", "").replace(UNPROVEN, "")
 
 
-def _request_of(export: Export, submitted: JobSubmitted) -> str:
+def _build_request(export: Export, submitted: JobSubmitted) -> str:
     """Return the request of a job, with the tasks that a fork has changed.
 
     Raises:
@@ -276,7 +276,7 @@ def _request_of(export: Export, submitted: JobSubmitted) -> str:
     return "\n\n".join([request, *new_tasks])
 
 
-def _documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:
+def _collect_documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:
     """Return the texts of the documents that the user gave, by path. A document that was not text
     file gets the suffix `.txt`.
     """

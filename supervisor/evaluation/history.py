@@ -40,7 +40,7 @@ class ComparedRun:
     variants: tuple[ComparedVariant, ...]
 
 
-def summary_of(
+def build_summary(
     run: str,
     golden: str,
     rows: Sequence[SummaryRow],
@@ -59,12 +59,12 @@ def summary_of(
         variants.append(
             EvaluatedVariant(
                 mode=str(row.variant.mode)[:MAX_NAME_CHARS],
-                model=_cut(row.variant.model),
+                model=_cut_name(row.variant.model),
                 trials=row.trials,
                 passed=row.passed,
                 score=row.score.value if row.score else None,
                 tokens=row.usage.tokens,
-                microusd=_microusd(row.usage.cost_usd),
+                microusd=_to_microusd(row.usage.cost_usd),
             )
         )
     return EvaluationRun(
@@ -73,7 +73,7 @@ def summary_of(
         ended_at=ended_at,
         variants=tuple(variants),
         not_run=not_run,
-        microusd=_microusd(cost_usd),
+        microusd=_to_microusd(cost_usd),
     )
 
 
@@ -95,9 +95,9 @@ def compare_runs(runs: Sequence[EvaluationRun]) -> dict[str, list[ComparedRun]]:
     return by_set
 
 
-def _cut(name: str | None) -> str | None:
+def _cut_name(name: str | None) -> str | None:
     return name[:MAX_NAME_CHARS] if name else None
 
 
-def _microusd(usd: float | None) -> int | None:
+def _to_microusd(usd: float | None) -> int | None:
     return None if usd is None else round(usd * 1e6)

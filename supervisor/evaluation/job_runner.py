@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobSubmitted
-from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.ids import JobId, derive_job_id
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
@@ -84,7 +84,7 @@ class EvaluationJob:
 
     @property
     def job_id(self) -> JobId:
-        return job_id_for(self.request.tenant, self.key)
+        return derive_job_id(self.request.tenant, self.key)
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class JobRunner:
             self.check()
             try:
                 self._start_jobs()
-                results = self._results()
+                results = self._collect_results()
             except StoreUnavailable as error:
                 self._patience.record_failure(error)
                 time.sleep(RECONNECT_EVERY_S)
@@ -136,7 +136,7 @@ class JobRunner:
                 time.sleep(POLL_EVERY_S)
             for job, result in results:
                 del self.running[job.job_id]
-                self.budget = self.budget.with_ended_job(job.job_id, _microusd_of(result))
+                self.budget = self.budget.with_ended_job(job.job_id, _get_microusd(result))
                 yield job, result
 
     def _start_jobs(self) -> None:
@@ -165,7 +165,7 @@ class JobRunner:
             replace(job.request, limits=limits, idempotency_key=job.key, shares_runs=False)
         )
 
-    def _results(self) -> list[tuple[EvaluationJob, JobResult]]:
+    def _collect_results(self) -> list[tuple[EvaluationJob, JobResult]]:
         """Return the ended jobs with their results.
 
         Raises:
@@ -190,7 +190,7 @@ class JobRunner:
         Raises:
             UserError: that job has another request.
         """
-        first = self.client.store.journal.first_events([job.job_id]).get(job.job_id)
+        first = self.client.store.journal.read_first_events([job.job_id]).get(job.job_id)
         if not isinstance(first, JobSubmitted):
             return None
         submission = self.client.submission(job.request).event
@@ -202,7 +202,7 @@ class JobRunner:
         return first
 
 
-def _microusd_of(result: JobResult) -> int | None:
+def _get_microusd(result: JobResult) -> int | None:
     """Return the cost of a job in micro-dollars; None if a price is unknown."""
     cost: float | None = result.usage["cost_usd"]
     if cost is None:

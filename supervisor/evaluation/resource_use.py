@@ -40,7 +40,7 @@ class ResourceUse:
         )
 
 
-def usage_of(result: JobResult) -> ResourceUse:
+def get_usage(result: JobResult) -> ResourceUse:
     """Return the resources of a job."""
     usage = result.usage
     own_s = 0
@@ -63,7 +63,7 @@ def total_usage(parts: Iterable[ResourceUse]) -> ResourceUse:
     return sum(parts, start=ResourceUse())
 
 
-def times(more: float, less: float) -> str:
+def format_times(more: float, less: float) -> str:
     """Return the quotient in words: `5.2 times`, or `many times` if `less` is zero."""
     if less:
         return f"{more / less:.1f} times"

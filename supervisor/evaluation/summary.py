@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate, mean, rate
-from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, times
+from handoff_queue.supervisor.evaluation.confidence_intervals import (
+    IntervalEstimate,
+    estimate_mean,
+    estimate_rate,
+)
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, format_times
 from handoff_queue.supervisor.evaluation.trials import TrialOutcome, Variant
 
 CONCLUSIVE = "beyond chance (95 %)"
@@ -40,7 +44,7 @@ class SummaryRow:
         return self.usage.tokens / max(1, self.trials + self.cut)
 
 
-def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
+def build_row(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
     """Return the row of a variant. `outcomes` may hold outcomes of other variants, too."""
     trials = cut = passed = ungraded = 0
     usage = ResourceUse()
@@ -64,14 +68,16 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
         trials=trials,
         cut=cut,
         passed=passed,
-        passing=rate(passed, trials),
-        score=mean(scores),
+        passing=estimate_rate(passed, trials),
+        score=estimate_mean(scores),
         ungraded=ungraded,
         usage=usage,
     )
 
 
-def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
+def group_by_kind(
+    outcomes: Sequence[TrialOutcome],
+) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
     """Return (passed, total) by kind of request and variant. Trials that were cut short, and
     requests without a kind, are left out.
     """
@@ -86,7 +92,7 @@ def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, t
     return counts
 
 
-def advice_on(rows: Sequence[SummaryRow]) -> str | None:
+def advise_on_variants(rows: Sequence[SummaryRow]) -> str | None:
     """Return the advice to take one variant. None: fewer than two variants were measured.
 
     The advice is the variant with the fewest tokens among the best variant and those whose
@@ -98,7 +104,7 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
             rows_with_rate.append((row, row.passing))
     if len(rows_with_rate) < 2:
         return None
-    best, best_rate = max(rows_with_rate, key=_rate_and_thrift)
+    best, best_rate = max(rows_with_rate, key=_rank_by_rate_and_thrift)
     if not best.passed:
         return "Take no mode: each mode fails every request."
     as_good = [row for row, passing in rows_with_rate if passing.overlaps(best_rate)]
@@ -110,7 +116,7 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
             f" {CONCLUSIVE}."
         )
     if chosen_row is not best:
-        more = times(best.tokens, chosen_row.tokens)
+        more = format_times(best.tokens, chosen_row.tokens)
         return (
             f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
             f"and takes {more} the tokens."
@@ -121,20 +127,22 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
         return f"Take {name}: {why}."
     return (
         f"Take {name}: {why}, and {dearest.variant.name} takes"
-        f" {times(dearest.tokens, chosen_row.tokens)} the tokens."
+        f" {format_times(dearest.tokens, chosen_row.tokens)} the tokens."
     )
 
 
 _tokens = attrgetter("tokens")
 
 
-def _rate_and_thrift(row_and_rate: tuple[SummaryRow, IntervalEstimate]) -> tuple[float, float]:
+def _rank_by_rate_and_thrift(
+    row_and_rate: tuple[SummaryRow, IntervalEstimate],
+) -> tuple[float, float]:
     """Return the key of the best variant: the highest rate, and then the fewest tokens."""
     row, passing = row_and_rate
     return passing.value, -row.tokens
 
 
-def shortfalls(
+def find_shortfalls(
     rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
     """Return a sentence for each row below a threshold. A row without a measurement counts as

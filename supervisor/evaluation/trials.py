@@ -11,11 +11,15 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
-from handoff_queue.supervisor.evaluation.answer_grader import AnswerGrader, mean_of, scores_in
+from handoff_queue.supervisor.evaluation.answer_faults import find_faults, format_answer, is_cut
+from handoff_queue.supervisor.evaluation.answer_grader import (
+    AnswerGrader,
+    compute_mean,
+    parse_scores,
+)
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
-from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, usage_of
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, get_usage
 from handoff_queue.supervisor.workflows import Workflow
 
 
@@ -33,7 +37,7 @@ class Variant:
             return f"{self.mode} {self.model}"
         return self.mode.value
 
-    def request(
+    def build_request(
         self,
         text: str,
         documents: FolderReading | None,
@@ -94,7 +98,7 @@ class TrialOutcome:
     @property
     def score(self) -> float | None:
         """Return the mean score; None if the answer was not graded, or the grader failed."""
-        return mean_of(self.scores)
+        return compute_mean(self.scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,28 +149,30 @@ class EvaluationPlan:
         """Return whether a grader scores the answer of a trial."""
         return self.grader is not None and trial.case.rubric is not None
 
-    def job_of(self, trial: Trial) -> EvaluationJob:
+    def build_job(self, trial: Trial) -> EvaluationJob:
         """Return the job of a trial."""
         case = trial.case
         documents = None
         if case.docs:
             documents = self.documents[case.docs]
-        request = trial.variant.request(case.request, documents, self.limits, self.workflow)
-        return self._job(self._key(trial), request)
+        request = trial.variant.build_request(case.request, documents, self.limits, self.workflow)
+        return self._build_job(self._build_key(trial), request)
 
-    def grader_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:
+    def build_grader_job(self, trial: Trial, result: JobResult) -> EvaluationJob:
         """Return the grader's job that scores the answer of a trial."""
         case = trial.case
         assert self.grader is not None
         assert case.rubric is not None
-        request = self.grader.scoring(case.request, case.rubric, result, case.reference)
-        return self._job(f"{self._key(trial)} graded", request)
+        request = self.grader.build_scoring_request(
+            case.request, case.rubric, result, case.reference
+        )
+        return self._build_job(f"{self._build_key(trial)} graded", request)
 
-    def _job(self, key: str, request: Request) -> EvaluationJob:
+    def _build_job(self, key: str, request: Request) -> EvaluationJob:
         request = replace(request, priority=self.priority, deadline_s=self.deadline_s)
         return EvaluationJob(key, request)
 
-    def _key(self, trial: Trial) -> str:
+    def _build_key(self, trial: Trial) -> str:
         return f"eval {self.name}: {trial.case.id}, {trial.variant.name}, {trial.number}"
 
 
@@ -183,7 +189,7 @@ class Evaluation:
     _cut_graders: int = 0
     """Grader's jobs that ran out of budget without scores."""
 
-    def outcomes(self) -> Iterator[TrialOutcome]:
+    def iterate_outcomes(self) -> Iterator[TrialOutcome]:
         """Yield each outcome when it is complete, including the grader's scores.
 
         Raises:
@@ -191,23 +197,23 @@ class Evaluation:
             StoreUnavailable: as `JobRunner.run`.
         """
         for trial in self.plan.trials:
-            job = self.plan.job_of(trial)
+            job = self.plan.build_job(trial)
             self._trials[job.key] = trial
             self.runner.add([job])
         for job, result in self.runner.run():
             if job.key in self._ungraded:
-                yield self._graded_outcome(job.key, result)
+                yield self._build_graded_outcome(job.key, result)
                 continue
             trial = self._trials[job.key]
-            if self.plan.is_graded(trial) and text_of(result) and not is_cut(result):
-                grader_job = self.plan.grader_job_of(trial, result)
+            if self.plan.is_graded(trial) and format_answer(result) and not is_cut(result):
+                grader_job = self.plan.build_grader_job(trial, result)
                 self._ungraded[grader_job.key] = (trial, result)
                 self.runner.add_next(grader_job)
             else:
-                yield _outcome(trial, result)
+                yield _build_outcome(trial, result)
         # The budget did not suffice for the grader of these answers.
         for trial, answer_result in self._ungraded.values():
-            yield _outcome(trial, answer_result)
+            yield _build_outcome(trial, answer_result)
 
     @property
     def not_run(self) -> tuple[Trial, ...]:
@@ -223,17 +229,17 @@ class Evaluation:
         """Return the number of answers for whose grader the budget did not suffice."""
         return len(self._ungraded) + self._cut_graders
 
-    def _graded_outcome(self, grader_key: str, grader_result: JobResult) -> TrialOutcome:
+    def _build_graded_outcome(self, grader_key: str, grader_result: JobResult) -> TrialOutcome:
         """Return the outcome of a trial whose grader has ended."""
         trial, answer_result = self._ungraded.pop(grader_key)
         assert trial.case.rubric is not None
-        scores = scores_in(grader_result, trial.case.rubric)
+        scores = parse_scores(grader_result, trial.case.rubric)
         if is_cut(grader_result) and not scores:
             self._cut_graders += 1
-        return _outcome(trial, answer_result, scores, grader_result)
+        return _build_outcome(trial, answer_result, scores, grader_result)
 
 
-def _outcome(
+def _build_outcome(
     trial: Trial,
     result: JobResult,
     scores: tuple[Score, ...] = (),
@@ -248,13 +254,13 @@ def _outcome(
     grader_usage = ResourceUse()
     if grader_result:
         graded_by = grader_result.job_id
-        grader_usage = usage_of(grader_result)
+        grader_usage = get_usage(grader_result)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
         status=result.status.value,
-        faults=faults_of(result, trial.case.gates),
-        usage=usage_of(result),
+        faults=find_faults(result, trial.case.gates),
+        usage=get_usage(result),
         is_cut=is_cut(result),
         scores=scores,
         graded_by=graded_by,

@@ -19,13 +19,13 @@ from pydantic import Field, StringConstraints
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate, to_nfc
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import MAX_FACTS, FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.periods import periods_of
-from handoff_queue.supervisor.text.plain_yaml import path_of, read_bounded
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows
+from handoff_queue.supervisor.text.periods import parse_periods
+from handoff_queue.supervisor.text.plain_yaml import convert_path, read_bounded
 
 MAX_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
@@ -77,14 +77,14 @@ def read_facts(
             many. Or a needed column is missing, or cells are not valid. The message has one line
             for each such cell.
     """
-    file = path_of(file)
+    file = convert_path(file)
     if columns is not None and not isinstance(columns, Mapping):
         raise UserError(f"columns must be a mapping of names, not {type(columns).__name__}")
     named_columns = dict(columns or {})
     parts = (*_NEEDED, *_OTHERS)
     for part in named_columns:
         if part not in parts:
-            advice = suggestion(part, parts, otherwise="correct the columns")
+            advice = suggest_name(part, parts, otherwise="correct the columns")
             raise UserError(f"a fact has no {part!r:.80}: {advice}")
     is_database = _is_sqlite(file)
     if is_database and table is None:
@@ -95,12 +95,12 @@ def read_facts(
         )
     all_columns = {part: named_columns.get(part, part) for part in parts}
     if table is not None:
-        rows = _rows_of_database(file, table, all_columns, {*named_columns})
+        rows = _iterate_database_rows(file, table, all_columns, {*named_columns})
     else:
-        rows = _rows_of_text(file, all_columns, {*named_columns})
+        rows = _iterate_text_rows(file, all_columns, {*named_columns})
     # otherwise a table that is too long stays open until the garbage collector runs
     with closing(rows):
-        return _facts(file, rows, all_columns)
+        return _build_facts(file, rows, all_columns)
 
 
 def _is_sqlite(file: Path) -> bool:
@@ -116,7 +116,7 @@ def _is_sqlite(file: Path) -> bool:
         ) from error
 
 
-def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> FactTable:
+def _build_facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> FactTable:
     """Return the facts in the rows.
 
     Raises:
@@ -131,13 +131,13 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
             )
         row_problems: list[str] = []
         for part, column in columns.items():
-            problem = _problem(part, cells.get(part, ""))
+            problem = _find_problem(part, cells.get(part, ""))
             if problem:
                 row_problems.append(f"{where}: column {column!r:.80} {problem}")
         if row_problems:
             problems += row_problems
         else:
-            facts.append(_fact(where, cells))
+            facts.append(_build_fact(where, cells))
     if problems:
         more = len(problems) - MAX_PROBLEMS
         problems = problems[:MAX_PROBLEMS]
@@ -149,7 +149,7 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
     return FactTable(facts=tuple(facts))
 
 
-def _problem(part: str, cell: str) -> str | None:
+def _find_problem(part: str, cell: str) -> str | None:
     """Return the problem of a cell and its correction, or None."""
     if part in _NEEDED and not cell:
         return "is empty; fill it in, or remove the row"
@@ -162,7 +162,7 @@ def _problem(part: str, cell: str) -> str | None:
         return "holds a lone surrogate; write the character itself"
     if "\0" in cell:
         return "holds a BLOB or a NUL character; write a text"
-    if part == "date" and cell and not periods_of(cell):
+    if part == "date" and cell and not parse_periods(cell):
         return (
             f"has a date that cannot be read ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1"
             " 2024"
@@ -170,7 +170,7 @@ def _problem(part: str, cell: str) -> str | None:
     return None
 
 
-def _fact(where: str, cells: _Cells) -> KnownFact:
+def _build_fact(where: str, cells: _Cells) -> KnownFact:
     fields: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
         return KnownFact(**{"source": where[-MAX_CELL_CHARS:], **fields})
@@ -178,7 +178,7 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
         raise AssertionError(f"a checked row is not a fact: {where}") from error
 
 
-def _rows_of_text(
+def _iterate_text_rows(
     file: Path, columns: Mapping[str, str], named_parts: set[str]
 ) -> Generator[_Placed, None, None]:
     """Yield the rows of a text file.
@@ -198,26 +198,26 @@ def _rows_of_text(
         raise UserError(
             f"{file} is not a table; give a .csv or .tsv with a header, or a SQLite file"
         )
-    for line, row in rows_in(file, text, delimiter):
+    for line, row in iterate_rows(file, text, delimiter):
         cells: dict[str, str] = {}
         for part, column in columns.items():
             if column in row:
                 cells[part] = row[column].strip()
             elif part in _NEEDED or part in named_parts:
-                raise _missing_column_error(file, column, part, row)
+                raise _build_missing_column_error(file, column, part, row)
         yield f"{file.name}:{line}", cells
 
 
-def _missing_column_error(
+def _build_missing_column_error(
     file: Path, column: str, part: str, present_columns: Iterable[str]
 ) -> UserError:
-    advice = suggestion(
+    advice = suggest_name(
         column, present_columns, otherwise=f"name the column of the {part} under `columns`"
     )
     return UserError(f"{file} has no column {column!r:.80}: {advice}")
 
 
-def _rows_of_database(
+def _iterate_database_rows(
     file: Path, table: str, columns: Mapping[str, str], named_parts: set[str]
 ) -> Generator[_Placed, None, None]:
     """Yield the rows of a table in a SQLite file, at most one more than `MAX_FACTS`.
@@ -238,11 +238,11 @@ def _rows_of_database(
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             parts = _read_stored_parts(file, database, table, columns, named_parts)
-            database.set_authorizer(_authorizer_of(table))
+            database.set_authorizer(_create_authorizer(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
             cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_FACTS + 1}')  # noqa: S608 (names are checked above)
             for number, row in enumerate(cursor, start=1):
-                cells = {part: _cell(value) for part, value in zip(parts, row, strict=True)}
+                cells = {part: _format_cell(value) for part, value in zip(parts, row, strict=True)}
                 yield f"{file.name}, {table}, row {number}", cells
     except sqlite3.Error as error:
         problem = str(error).replace("interrupted", f"it takes longer than {MAX_READING_S:.0f} s")
@@ -284,11 +284,11 @@ def _read_stored_parts(
         if column.casefold() in stored_lowercase:
             parts.append(part)
         elif part in _NEEDED or part in named_parts:
-            raise _missing_column_error(file, column, part, stored_columns)
+            raise _build_missing_column_error(file, column, part, stored_columns)
     return parts
 
 
-def _authorizer_of(table: str) -> Any:
+def _create_authorizer(table: str) -> Any:
     """Return an authorizer for SQLite that allows SELECT of the columns of one table and
     denies functions, other tables and writes.
     """
@@ -306,7 +306,7 @@ def _authorizer_of(table: str) -> Any:
     return authorize
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """Return a value as text. NULL is '', and a BLOB is a NUL character, which is not valid."""
     if value is None:
         return ""

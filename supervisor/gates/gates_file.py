@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from handoff_queue.shared.text.unicode_text import printable
-from handoff_queue.shared.text.yaml_reader import line_at
+from handoff_queue.shared.text.unicode_text import replace_unprintable
+from handoff_queue.shared.text.yaml_reader import find_line
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import FactTable, Gates
-from handoff_queue.shared.types.message import each_problem
-from handoff_queue.supervisor.text.plain_yaml import tree_in, value_of
+from handoff_queue.shared.types.message import iterate_problems
+from handoff_queue.supervisor.text.plain_yaml import build_value, read_tree
 
 MAX_BYTES = 50_000
 """Most bytes of such a file. It usually has a few dozen lines."""
@@ -36,16 +36,16 @@ class FieldsFile:
     values: dict[str, Any]
     """The values by field, in the types of JSON: a date is a text."""
 
-    def where(self, place: Sequence[str]) -> str:
+    def describe_place(self, place: Sequence[str]) -> str:
         """Return `FILE:LINE` of the value at a place.
 
         Args:
             place: keys, and positions in lists from 0, from the outside inwards.
         """
-        return f"{self.file}:{line_at(self.root, place)}"
+        return f"{self.file}:{find_line(self.root, place)}"
 
 
-def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
+def read_fields(file: Path, such_as: Sequence[str]) -> FieldsFile:
     """Read the fields of a file.
 
     Args:
@@ -56,17 +56,17 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
             the file and the line.
     """
     fields = f"lines of `field: value`, with the fields {', '.join(such_as)}"
-    root = tree_in(
+    root = read_tree(
         file, MAX_BYTES, "an answer is compared with every line: keep the important lines", fields
     )
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{file}:{line_at(root, ())}: must be {fields}")
+        raise UserError(f"{file}:{find_line(root, ())}: must be {fields}")
     values: dict[str, Any] = {}
     for key, node in root.value:
-        where = f"{file}:{line_at(key, ())}: "
+        where = f"{file}:{find_line(key, ())}: "
         if key.tag != _TEXT:
             raise UserError(f"{where}must be {fields}")
-        values[key.value] = value_of(f"{where}{key.value:.80}", node)
+        values[key.value] = build_value(f"{where}{key.value:.80}", node)
     return FieldsFile(file, root, values)
 
 
@@ -84,18 +84,18 @@ class GateSet:
     facts: FactTable | None = None
 
 
-def gates_in_file(file: Path) -> GateSet:
+def read_gates(file: Path) -> GateSet:
     """Read gates from a file.
 
     Raises:
         UserError: the file is missing, too large, or not plain YAML; a field is not valid; or the
             facts cannot be read.
     """
-    content = fields_in(file, (*Gates.model_fields, FACTS))
-    return gates_in(content.values, content.where, file.parent)
+    content = read_fields(file, (*Gates.model_fields, FACTS))
+    return build_gates(content.values, content.describe_place, file.parent)
 
 
-def gates_in(
+def build_gates(
     fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path | None
 ) -> GateSet:
     """Return the gates in the fields of a file.
@@ -141,11 +141,11 @@ def _describe_problems(
         parent: the place of the value.
     """
     lines: list[str] = []
-    for inner_place, problem in each_problem(error, kind, shows_values=True):
+    for inner_place, problem in iterate_problems(error, kind, shows_values=True):
         place = (*parent, *inner_place)
         name = ""
         if place:
-            name = f"{printable('.'.join(place))}: "
+            name = f"{replace_unprintable('.'.join(place))}: "
         lines.append(f"{where(place)}: {name}{problem}")
     more = len(lines) - _MAX_PROBLEMS
     lines = lines[:_MAX_PROBLEMS]

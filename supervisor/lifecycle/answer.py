@@ -13,41 +13,46 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, collect_claims
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.step_events import passage_of
+from handoff_queue.shared.types.step_events import compute_passage
 from handoff_queue.supervisor.lifecycle.citation_numbers import (
-    note_on_rest,
-    notes_on_code,
+    describe_code_citations,
+    describe_rest,
+    find_unproven_figures,
     number_citations,
     number_form,
     number_rest,
-    unproven_figures,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
-    claims_of_disputes,
-    dispute_notes,
-    disputes_of,
-    disputes_section,
-    payloads_for_disputes,
+    build_dispute_notes,
+    find_disputes,
+    format_disputes,
+    list_dispute_payloads,
+    list_disputed_claims,
 )
-from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
-from handoff_queue.supervisor.lifecycle.plan_graph import reachable
-from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
+from handoff_queue.supervisor.lifecycle.gaps import (
+    find_gaps,
+    format_gap,
+    format_gaps_section,
+    to_finish,
+)
+from handoff_queue.supervisor.lifecycle.plan_graph import find_reachable
+from handoff_queue.supervisor.lifecycle.replanning import explain_no_replanning
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
-    refs_with_texts,
+    list_refs_with_texts,
 )
 from handoff_queue.supervisor.lifecycle.review_arbitration import (
-    note_on_revision,
-    notes_on_settled_points,
-    payloads_for_arbitration,
-    rulings_of,
+    build_settled_point_notes,
+    describe_revision,
+    get_rulings,
+    list_arbitration_payloads,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import quote_sentences
@@ -58,7 +63,7 @@ NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"
 
 
-def usable_sinks(state: JobState) -> tuple[StepId, ...]:
+def find_usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results are the answer: the plan's sinks.
 
     The last usable steps before a failed sink replace it. A skipped sink is replaced only if
@@ -67,17 +72,17 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     usable = state.usable_steps
     skipped = tuple(step_id for step_id, step in state.steps.items() if step.is_skipped)
     if skipped:
-        sinks = _final_steps(state, usable, (*usable, *skipped))
+        sinks = _find_final_steps(state, usable, (*usable, *skipped))
         if sinks:
             return sinks
-    return _final_steps(state, usable, usable)
+    return _find_final_steps(state, usable, usable)
 
 
-def _final_steps(
+def _find_final_steps(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the usable steps on which no builder depends, directly or indirectly."""
-    built_upon = reachable(builders, lambda step_id: state.steps[step_id].outline.depends_on)
+    built_upon = find_reachable(builders, lambda step_id: state.steps[step_id].outline.depends_on)
     return tuple(step_id for step_id in usable if step_id not in built_upon)
 
 
@@ -88,7 +93,7 @@ def choose_method(state: JobState) -> AnswerMethod:
     Results that make their own claims from the same passage may contradict each other. In a
     workflow, the user has chosen: such results are reconciled only if the workflow says so.
     """
-    sinks = usable_sinks(state)
+    sinks = find_usable_sinks(state)
     if not sinks:
         return AnswerMethod.NONE
     if len(sinks) == 1 and (state.submitted.answer_schema is None or sinks == state.sinks):
@@ -119,34 +124,34 @@ def _have_common_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:
     return False
 
 
-def parts_of(state: JobState) -> tuple[BlobRef, ...]:
+def list_parts(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results that are the parts of the answer."""
-    return tuple(sources_of_answer(state).values())
+    return tuple(find_answer_sources(state).values())
 
 
-def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
+def find_answer_sources(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results that are the answer, by step."""
     if state.synthesis is not None:
         return {StepId(Role.SYNTHESIZER): state.synthesis}
     sources: dict[StepId, BlobRef] = {}
-    for step_id in usable_sinks(state):
+    for step_id in find_usable_sinks(state):
         result = state.steps[step_id].result
         if result:
             sources[step_id] = result
     return sources
 
 
-def claims_of_answer(state: JobState, texts: ResultTexts) -> dict[str, Claim]:
+def collect_answer_claims(state: JobState, texts: ResultTexts) -> dict[str, Claim]:
     """Return the claims of the parts of the answer by id.
 
     Args:
         texts: payloads of `parts_of(state)`.
     """
-    sources = sources_of_answer(state)
-    return claims_by_id([(step, texts.result(result)) for step, result in sources.items()])
+    sources = find_answer_sources(state)
+    return collect_claims([(step, texts.get_result(result)) for step, result in sources.items()])
 
 
-def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
+def list_results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads whose texts an answer quotes, in addition to its parts."""
     payloads: list[BlobRef] = []
     for step in state.steps.values():
@@ -155,8 +160,8 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     for patch in state.patches.made_now:
         if patch.problem:
             payloads.append(patch.result)
-    payloads += payloads_for_disputes(state)
-    payloads += payloads_for_arbitration(state)
+    payloads += list_dispute_payloads(state)
+    payloads += list_arbitration_payloads(state)
     events = (
         state.routed,
         state.plan,
@@ -167,7 +172,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     )
     for event in events:
         if event:
-            payloads += refs_with_texts(event)
+            payloads += list_refs_with_texts(event)
     return tuple(payloads)
 
 
@@ -192,33 +197,33 @@ class AnswerContent:
     """Claims with a figure that have no source which code has checked."""
 
 
-def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
+def build_content(state: JobState, texts: ResultTexts) -> AnswerContent:
     """Return the content of the answer.
 
     Args:
         texts: payloads of `parts_of(state)`.
     """
-    parts = texts.results(parts_of(state))
-    claims = claims_of_answer(state, texts)
+    parts = texts.get_results(list_parts(state))
+    claims = collect_answer_claims(state, texts)
     notes: dict[str, None] = {}
     for part in parts:
         notes |= dict.fromkeys(part.notes)
     is_form = _is_form(state, parts)
     if is_form:
         value, citations = number_form(parts[0].output, claims)
-        notes |= dict.fromkeys(notes_on_code(citations))
-        unproven_sentences = unproven_figures(_as_text(parts[0].output), claims)
+        notes |= dict.fromkeys(describe_code_citations(citations))
+        unproven_sentences = find_unproven_figures(_as_text(parts[0].output), claims)
         return AnswerContent(
             "", _as_text(value), value, citations, is_form, tuple(notes), unproven_sentences
         )
-    body = body_of(state, parts)
+    body = build_body(state, parts)
     text, cited = number_citations(body, claims)
     citations = number_rest(claims, cited)
     rest = citations[len(cited) :]
     if rest:
-        notes[note_on_rest(rest)] = None
-    notes |= dict.fromkeys(notes_on_code(citations))
-    unproven_sentences = unproven_figures(body, claims)
+        notes[describe_rest(rest)] = None
+    notes |= dict.fromkeys(describe_code_citations(citations))
+    unproven_sentences = find_unproven_figures(body, claims)
     return AnswerContent(body, text, None, citations, is_form, tuple(notes), unproven_sentences)
 
 
@@ -231,34 +236,34 @@ def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
         return False
     if state.submitted.answer_schema is None:
         return not isinstance(parts[0].output, str)
-    return state.synthesis is not None or usable_sinks(state) == state.sinks
+    return state.synthesis is not None or find_usable_sinks(state) == state.sinks
 
 
 def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str | None) -> Answer:
     """Return the answer of a job that has ended.
 
     Args:
-        texts: payloads of `parts_of(state)` and `results_for_answer(state)`.
+        texts: payloads of `parts_of(state)` and `list_results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
-    content = content_of(state, texts)
-    disputes = disputes_of(state, texts)
-    gaps = gaps_of(state, texts)
-    open_points = (*_open_points(state, texts), *_points_of_figures(state, content.unproven))
+    content = build_content(state, texts)
+    disputes = find_disputes(state, texts)
+    gaps = find_gaps(state, texts)
+    open_points = (*_open_points(state, texts), *_build_figure_points(state, content.unproven))
     notes = _own_notes(state, texts)
     if content.is_form:  # a form has no place for sections
-        form = texts.result(parts_of(state)[0])
+        form = texts.get_result(list_parts(state)[0])
         text, citations = content.text, content.citations
-        notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
+        notes += (*build_dispute_notes(disputes, form), *map(format_gap, gaps), *open_points)
     else:
-        text, citations = _text_with_disputes(content, disputes)
+        text, citations = _add_disputes(content, disputes)
         footer = f"_{label}_" if label else ""
-        blocks = (text, gap_text(gaps), open_text(open_points), footer)
+        blocks = (text, format_gaps_section(gaps), open_text(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
         if is_private(state.origins) and is_untrusted(state.origins):
             text = without_foreign_images(text)
         if content.text and not citations:
-            notes += _notes_on_uncited_documents(state.submitted.document_count)
+            notes += _build_uncited_documents_note(state.submitted.document_count)
     if label:
         notes += (label,)
     method = AnswerMethod.NONE
@@ -277,13 +282,13 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     )
 
 
-def _text_with_disputes(
+def _add_disputes(
     content: AnswerContent, disputes: Sequence[Dispute]
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
     """Return the text of an answer and the section with its disputes, and all citations."""
-    claims = {claim.id: claim for claim in claims_of_disputes(disputes)}
+    claims = {claim.id: claim for claim in list_disputed_claims(disputes)}
     section, citations = number_citations(
-        disputes_section(disputes, content.body), claims, content.citations
+        format_disputes(disputes, content.body), claims, content.citations
     )
     return f"{content.text}{section}", citations
 
@@ -294,33 +299,33 @@ def _without_false_finders(
     """Return the citations, each without its step if no result of this step cites the place. The
     worker of another step has then added the claim under the name of this step.
     """
-    parts = sources_of_answer(state)
+    parts = find_answer_sources(state)
     checked: list[NumberedCitation] = []
     for item in citations:
         finder = state.steps.get(item.step) if item.step and item.step not in parts else None
         known = finder.all_passages if finder else None
-        if known is not None and passage_of(item.citation) not in known:
+        if known is not None and compute_passage(item.citation) not in known:
             checked.append(item.model_copy(update={"step": None}))
         else:
             checked.append(item)
     return tuple(checked)
 
 
-def body_of(state: JobState, parts: list[HandoffResult]) -> str:
+def build_body(state: JobState, parts: list[HandoffResult]) -> str:
     """Return the text of the answer's parts, with their own markers. Several parts become
     sections with headings.
     """
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
-    headings = _headings(state, list(sources_of_answer(state)))
+    headings = _build_headings(state, list(find_answer_sources(state)))
     for part, heading in zip(parts, headings, strict=True):
         text = _as_text(part.output).strip()
         sections.append(f"## {heading}\n\n{lower_headings(2, text)}")
     return "\n\n".join(sections)
 
 
-def _headings(state: JobState, step_ids: list[StepId]) -> list[str]:
+def _build_headings(state: JobState, step_ids: list[StepId]) -> list[str]:
     """Return a heading for each step. Steps that share a title get their ids as well."""
     titles: list[str] = []
     for step_id in step_ids:
@@ -344,15 +349,15 @@ def _as_text(output: JsonValue) -> str:
 
 def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
-    points = [*_points_of_review(state, texts), *texts.vetoes(state.gated)]
+    points = [*_build_review_points(state, texts), *texts.get_vetoes(state.gated)]
     fact_check = state.fact_checks.outcome
     if fact_check and fact_check.wrong and fact_check.result:
-        for objection in texts.objections(fact_check.result):
+        for objection in texts.get_objections(fact_check.result):
             points.append(f"The fact-checker: {objection}")
     return tuple(points)
 
 
-def _points_of_figures(state: JobState, unproven_sentences: Sequence[str]) -> tuple[str, ...]:
+def _build_figure_points(state: JobState, unproven_sentences: Sequence[str]) -> tuple[str, ...]:
     """Return the open point about figures without a checked source. The gate `cited` has its own
     objection to them.
     """
@@ -366,14 +371,14 @@ def _points_of_figures(state: JobState, unproven_sentences: Sequence[str]) -> tu
     return (f"{subject} no source that could be checked: {quotes}.",)
 
 
-def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
-    verdict = texts.verdict(state.last_round)
+def _build_review_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+    verdict = texts.get_verdict(state.last_round)
     if verdict is None:
         return ()
-    rulings = rulings_of(state, texts)
+    rulings = get_rulings(state, texts)
     points: list[str] = []
     for revision in verdict.revisions:
-        point = note_on_revision(state, revision, rulings.get(revision.step))
+        point = describe_revision(state, revision, rulings.get(revision.step))
         if point:
             points.append(point)
     return (*points, *verdict.open_points)
@@ -389,7 +394,7 @@ def open_text(points: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-def _notes_on_uncited_documents(document_count: int) -> tuple[str, ...]:
+def _build_uncited_documents_note(document_count: int) -> tuple[str, ...]:
     """Return the note that an answer has no citation. Empty: the job has no documents."""
     if not document_count:
         return ()
@@ -402,10 +407,10 @@ def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
     plan.
     """
     if plan and plan.noted:
-        return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
+        return tuple(f"The plan: {note}." for note in texts.get_result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
-    why = _in_brackets(texts.why(plan.degraded))
+    why = _in_brackets(texts.explain(plan.degraded))
     return (f"No usable plan was made{why}: one specialist got the whole request.",)
 
 
@@ -414,17 +419,17 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes = list(plan_notes(state.plan, texts))
     routed = state.routed
     if routed and routed.problem:
-        why = _in_brackets(texts.why(routed.result))
+        why = _in_brackets(texts.explain(routed.result))
         notes.append(f"A team got the job: {routed.problem}{why}.")
-    notes += _failures_of_replanner(state, texts)
-    why_unchanged = reason_for_no_replanning(state)
+    notes += _list_replanner_failures(state, texts)
+    why_unchanged = explain_no_replanning(state)
     if why_unchanged:
         notes.append(f"The plan was not changed any more: {why_unchanged}.")
-    notes += _notes_on_conflicts(state, texts)
-    notes += notes_on_settled_points(state, texts)
+    notes += _build_conflict_notes(state, texts)
+    notes += build_settled_point_notes(state, texts)
     synthesized = state.synthesized
     if synthesized and synthesized.problem:
-        why = _in_brackets(texts.why(synthesized.result))
+        why = _in_brackets(texts.explain(synthesized.result))
         notes.append(f"The results were put together by code: {synthesized.problem}{why}.")
     review = state.last_round
     if review is not None and review.repeats_earlier_revisions:
@@ -432,32 +437,32 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
             "The review asked for the same again, in other words: there was no further round."
         )
     if review is not None and review.decision is None:
-        why = _in_brackets(texts.why(review.result))
+        why = _in_brackets(texts.explain(review.result))
         notes.append(f"{NOT_REVIEWED}: {review.problem}{why}.")
     fact_check = state.fact_checks.outcome
     if fact_check and fact_check.problem:
-        why = _in_brackets(texts.why_unchecked(fact_check))
+        why = _in_brackets(texts.explain_missing_fact_check(fact_check))
         notes.append(f"{NOT_CHECKED}: {fact_check.problem}{why}.")
     return tuple(notes)
 
 
-def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
+def _list_replanner_failures(state: JobState, texts: ResultTexts) -> list[str]:
     """Return a note for each different reason why the replanner failed."""
     notes: dict[str, None] = {}
     for patch in state.patches.made_now:
-        if patch.problem and texts.patch(patch.result) is None:
-            why = _in_brackets(texts.why(patch.result))
+        if patch.problem and texts.get_patch(patch.result) is None:
+            why = _in_brackets(texts.explain(patch.result))
             note = f"The plan was not changed after the results: the replanner failed{why}."
             notes[note] = None
     return list(notes)
 
 
-def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
+def _build_conflict_notes(state: JobState, texts: ResultTexts) -> list[str]:
     """Return the notes on a judge that failed, and on claims that were not compared."""
     notes = []
     judged = state.judged
     if judged and judged.problem:
-        why = _in_brackets(texts.why(judged.result))
+        why = _in_brackets(texts.explain(judged.result))
         notes.append(f"No contradiction was settled: {judged.problem}{why}.")
     if state.conflicts and state.conflicts.left_out:
         notes.append(

@@ -28,7 +28,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     Question,
     RejectedPlan,
     StepState,
-    new_steps,
+    create_steps,
 )
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
@@ -38,7 +38,7 @@ LASTING_APPROVALS = (ApprovalOf.PLAN, ApprovalOf.COST)
 
 def apply_plan(event: PlanMade) -> dict[str, Any]:
     """Return the changes for a new plan: the plan, and its steps before their first attempt."""
-    return {"plan": event, "steps": new_steps(event.steps)}
+    return {"plan": event, "steps": create_steps(event.steps)}
 
 
 def ask_again_on_retry() -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _apply_rejection(
         case ApprovalOf.FAILURE:
             return {"steps": _retry_steps(state, question, event), "sent_back_at": at}
         case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
-            not is_last and state.may_send_back and _steps_to_redo(state, event)
+            not is_last and state.may_send_back and _find_steps_to_redo(state, event)
         ):
             return {
                 "steps": _reopen_rejected_steps(state, event),
@@ -195,10 +195,10 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     """Return all steps. The rejected steps run again with the person's note, and so do their
     dependents.
     """
-    steps_to_redo = _steps_to_redo(state, event)
+    steps_to_redo = _find_steps_to_redo(state, event)
     rejected_ids = set(event.steps)
     steps = dict(state.steps)
-    for step_id in {*steps_to_redo, *state.downstream(steps_to_redo)}:
+    for step_id in {*steps_to_redo, *state.find_downstream(steps_to_redo)}:
         step = steps[step_id]
         if step_id in steps_to_redo:
             remark = AttemptFeedback(author="user", previous=step.result, result=event.note)
@@ -208,7 +208,7 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     return steps
 
 
-def _steps_to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
+def _find_steps_to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
     """Return the steps that a rejection names, or the sinks that have not acted."""
     named_steps = frozenset(event.steps) & state.steps.keys()
     if named_steps:
@@ -222,7 +222,7 @@ def _with_answer(
     """Return all steps with a person's answer. An answer that names no step of the question is
     about all steps of the question.
     """
-    about = _steps_of_question(state, question)
+    about = _get_question_steps(state, question)
     named_ids = about.keys() & {*step_ids}
     answered_steps: dict[StepId, StepState] = {}
     for step_id in named_ids or about.keys():
@@ -230,7 +230,7 @@ def _with_answer(
     return state.steps | answered_steps
 
 
-def _steps_of_question(state: JobState, question: Question) -> dict[StepId, StepState]:
+def _get_question_steps(state: JobState, question: Question) -> dict[StepId, StepState]:
     """Return the question's steps that the plan still has."""
     by_step_id: dict[StepId, StepState] = {}
     for step_id in question.steps:
@@ -242,7 +242,7 @@ def _steps_of_question(state: JobState, question: Question) -> dict[StepId, Step
 def _release_steps(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
     """Return all steps. The job continues without results of the question's steps."""
     released_steps: dict[StepId, StepState] = {}
-    for step_id, step in _steps_of_question(state, question).items():
+    for step_id, step in _get_question_steps(state, question).items():
         released_steps[step_id] = step.model_copy(update={"is_released": True})
     return state.steps | released_steps
 
@@ -256,7 +256,7 @@ def _retry_steps(
 
     Without names, the steps that have not acted run again.
     """
-    about = _steps_of_question(state, question)
+    about = _get_question_steps(state, question)
     named_ids = about.keys() & {*event.steps}
     retried_steps: dict[StepId, StepState] = {}
     for step_id, step in about.items():

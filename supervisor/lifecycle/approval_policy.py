@@ -13,7 +13,7 @@ from typing import assert_never
 from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
-from handoff_queue.shared.types.usage import dollars
+from handoff_queue.shared.types.usage import format_dollars
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -47,8 +47,8 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.job_budget import reason_for_decision
-from handoff_queue.supervisor.lifecycle.job_end import end_now, question_due
+from handoff_queue.supervisor.lifecycle.job_budget import explain_budget_decision
+from handoff_queue.supervisor.lifecycle.job_end import end_now, get_question_due
 from handoff_queue.supervisor.lifecycle.state import (
     AskedCall,
     JobState,
@@ -66,13 +66,13 @@ def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, 
         return commands
     for command in commands:
         status = command.status if isinstance(command, EndJob) else None
-        for subject in (*_approvals_of(command), *_approvals_of_end(state, command)):
+        for subject in (*_find_approvals(command), *_find_end_approvals(state, command)):
             if subject in wanted_subjects:
-                return (AskApproval(subject, _why(state, subject), status),)
+                return (AskApproval(subject, _explain_question(state, subject), status),)
     return commands
 
 
-def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
+def _find_approvals(command: Command) -> tuple[ApprovalOf, ...]:
     """Return the approvals that a command needs."""
     match command:
         case IssueGroup() | IssueToChild() | CheckConditions():
@@ -114,7 +114,7 @@ def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
             assert_never(command)
 
 
-def _approvals_of_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
+def _find_end_approvals(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
     """Return the further approvals that an end with an answer needs. An answer with results
     that a person rejected, and that could not be improved in time, needs an approval of the
     research.
@@ -159,7 +159,7 @@ def _costs_too_much(state: JobState) -> bool:
     return cost is not None and above is not None and cost > above
 
 
-def _why(state: JobState, subject: ApprovalOf) -> str:
+def _explain_question(state: JobState, subject: ApprovalOf) -> str:
     """Return the reason for a question.
 
     Raises:
@@ -182,8 +182,8 @@ def _why(state: JobState, subject: ApprovalOf) -> str:
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
             return (
-                f"it has cost {dollars(state.usage.cost_microusd or 0)}, more than"
-                f" {dollars(above or 0)}"
+                f"it has cost {format_dollars(state.usage.cost_microusd or 0)}, more than"
+                f" {format_dollars(above or 0)}"
             )
 
 
@@ -201,14 +201,14 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
             call = AnsweredCall(handoff_id=question.handoff_id, call_id=question.call_id)
         return (ApproveOnTimeout(question.version, call),)
     if now >= question.until:
-        why = f"the {_subject(question)} was not approved within {approvals.wait_s} s"
+        why = f"the {_describe_subject(question)} was not approved within {approvals.wait_s} s"
         return (EndJob(JobStatus.CANCELLED, why),)
-    if now >= question_due(state, question):
+    if now >= get_question_due(state, question):
         return (RemindUser(question.version, question.reminders + 1),)
     return ()
 
 
-def _subject(question: Question) -> str:
+def _describe_subject(question: Question) -> str:
     if isinstance(question, AskedCall):
         return f"call of {question.tool}"
     return question.what
@@ -230,7 +230,7 @@ def decide_about_calls(state: JobState, now: float) -> tuple[Command, ...]:
     return tuple(commands)
 
 
-def after_rejection(state: JobState, subject: ApprovalOf) -> tuple[Command, ...]:
+def build_commands_after_rejection(state: JobState, subject: ApprovalOf) -> tuple[Command, ...]:
     """Return the commands that end the job after a rejection. A rejected cost ends it with the
     results so far. Any other rejected part, which cannot be made again, ends it without an
     answer.
@@ -240,7 +240,7 @@ def after_rejection(state: JobState, subject: ApprovalOf) -> tuple[Command, ...]
     return (EndJob(JobStatus.FAILED, f"the {subject} was rejected, and it cannot be made again"),)
 
 
-def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
+def build_waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     """Return the fields of the job's hash about the question that it waits for.
 
     The fields are `asks` (the reason for a decision), `approval:` with the version of a question
@@ -260,7 +260,7 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
         fields["asked_last"] = str(open_calls[-1].version)
     if later is None:
         return fields
-    fields["asks"] = reason_for_decision(later)
+    fields["asks"] = explain_budget_decision(later)
     since = later.asked_at
     if open_calls and since is None:
         since = open_calls[0].at

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from handoff_queue.shared.types.events import Child, JobSubmitted
 from handoff_queue.shared.types.handoff import BlobRef
-from handoff_queue.shared.types.ids import JobId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id, derive_child_id
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
+from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.state import JobState, PreviousChildJob
 
@@ -53,39 +53,39 @@ def separate_child_steps(
     return of_agents, commands
 
 
-def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
+def build_child(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     """Return the child job that makes the next attempt at a step, with its slice.
 
     Args:
         before: the child job that did a part of the step and continues; None: a new child.
     """
-    next_handoff = handoff_id(step_id, state.steps[step_id].attempt + 1)
-    job_id = before or child_id_for(state.job_id, next_handoff)
-    return Child(job_id=job_id, limits=child_limits(state))
+    next_handoff = build_handoff_id(step_id, state.steps[step_id].attempt + 1)
+    job_id = before or derive_child_id(state.job_id, next_handoff)
+    return Child(job_id=job_id, limits=compute_child_limits(state))
 
 
 def record_child_job(state: JobState, step_id: StepId, child: Child) -> PreviousChildJob:
     """Return the record of a child job that gets a step."""
     return PreviousChildJob(
         job_id=child.job_id,
-        knows=_results_of_dependencies(state, step_id),
+        knows=_list_dependency_results(state, step_id),
         remarks_received=len(state.steps[step_id].remarks),
     )
 
 
-def child_to_continue(state: JobState, step_id: StepId) -> JobId | None:
+def find_child_to_continue(state: JobState, step_id: StepId) -> JobId | None:
     """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
     if (
         step.gaps_only
         and step.child_job
-        and step.child_job.knows == _results_of_dependencies(state, step_id)
+        and step.child_job.knows == _list_dependency_results(state, step_id)
     ):
         return step.child_job.job_id
     return None
 
 
-def _results_of_dependencies(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
+def _list_dependency_results(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
     """Return the usable results of the steps that a step depends on."""
     results: list[BlobRef] = []
     for dependency in state.steps[step_id].outline.depends_on:

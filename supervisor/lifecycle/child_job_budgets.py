@@ -15,9 +15,9 @@ from handoff_queue.shared.types.events import StepOutline
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import NOTHING_USED
-from handoff_queue.supervisor.lifecycle.job_budget import amount, reserve_for_closing_roles
+from handoff_queue.supervisor.lifecycle.job_budget import format_amount, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
-from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
+from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, get_outlines
 
 SHARES_OF_A_CHILD = 4
 """Shares of a child in its parent's budget; a step of one agent has one. A child job calls at least
@@ -29,15 +29,15 @@ MIN_TIME_LEFT_SHARE = 0.05
 """
 
 
-def child_limits(state: JobState) -> JobLimits:
+def compute_child_limits(state: JobState) -> JobLimits:
     """Return the budget of a child that begins now: its share of the budget at planning time,
     and at most the rest.
     """
     limits = state.submitted.limits
     reserved = reserve_for_closing_roles(state, ())
-    shares = _shares(outlines_of(state.steps))
+    shares = _count_shares(get_outlines(state.steps))
 
-    def part(limit: int | None, used: int, reserve: int = 0) -> int | None:
+    def compute_part(limit: int | None, used: int, reserve: int = 0) -> int | None:
         """Return the child's part of a limit; None if the job has no such limit."""
         if limit is None:
             return None
@@ -48,26 +48,28 @@ def child_limits(state: JobState) -> JobLimits:
     parts: dict[str, int | None] = {}
     for measure in MEASURES:
         reserve = reserved.get(measure.kept, 0)
-        parts[measure.limit] = part(measure.of(limits), measure.used_amount(state), reserve)
+        parts[measure.limit] = compute_part(
+            measure.get_limit(limits), measure.get_used_amount(state), reserve
+        )
     on_limit = limits.on_limit
     if on_limit is OnLimit.ASK:  # a child job has no user to ask
         on_limit = OnLimit.WRAP_UP
     changes = {
         **parts,
-        "max_handoffs": part(limits.max_handoffs, state.handoffs),
-        "max_seconds": child_seconds(state, state.as_of),
+        "max_handoffs": compute_part(limits.max_handoffs, state.handoffs),
+        "max_seconds": compute_child_seconds(state, state.as_of),
         "on_limit": on_limit,
     }
     return limits.model_copy(update=changes)
 
 
-def first_child_limits(state: JobState) -> JobLimits:
+def compute_first_child_limits(state: JobState) -> JobLimits:
     """Return the slice of a child that begins before the job has used anything."""
     unspent = {"turns": 0, "usage": NOTHING_USED, "handoffs": 0}
-    return child_limits(state.model_copy(update=unspent))
+    return compute_child_limits(state.model_copy(update=unspent))
 
 
-def child_seconds(state: JobState, now: float) -> int:
+def compute_child_seconds(state: JobState, now: float) -> int:
     """Return the seconds that a child which begins now may take. Its parent needs the rest of
     the time to use the result.
     """
@@ -75,7 +77,7 @@ def child_seconds(state: JobState, now: float) -> int:
     return max(1, int(left - min(LAST_CHANCE_S, MIN_TIME_LEFT_SHARE * left)))
 
 
-def _shares(steps: Sequence[StepOutline]) -> int:
+def _count_shares(steps: Sequence[StepOutline]) -> int:
     """Return the number of shares into which a plan divides its job's budget."""
     shares = 0
     for step in steps:
@@ -99,16 +101,17 @@ def describe_child_job_shortage(state: JobState, first: WorstCase) -> str:
     """
     if not has_child_jobs(state):
         return ""
-    limits = first_child_limits(state)
+    limits = compute_first_child_limits(state)
     least_amounts = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD}
     for measure in MEASURES:
-        least_amounts.setdefault(measure.limit, measure.worst(first))
+        least_amounts.setdefault(measure.limit, measure.get_worst(first))
     shortages: list[str] = []
     for name, least in least_amounts.items():
         limit = getattr(limits, name)
         if limit is not None and limit < least:
+            needed = format_amount(name, least)
             shortages.append(
-                f"{amount(name, limit)} where a child job needs room for {amount(name, least)}"
+                f"{format_amount(name, limit)} where a child job needs room for {needed}"
             )
     if shortages:
         return (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
-from handoff_queue.shared.types.usage import dollars
-from handoff_queue.supervisor.lifecycle.child_job_budgets import first_child_limits
+from handoff_queue.shared.types.usage import format_dollars
+from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_first_child_limits
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
@@ -34,7 +34,7 @@ def bill_of(state: JobState) -> tuple[ChildJobLayer, ...]:
             teams += 1
     if not teams:
         return ()
-    limits = first_child_limits(state)
+    limits = compute_first_child_limits(state)
     layers: list[ChildJobLayer] = []
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
         layers.append(ChildJobLayer(depth, teams, limits.max_turns, limits.max_microusd))
@@ -49,18 +49,18 @@ def bill_text(layers: Sequence[ChildJobLayer]) -> str:
     """Return the bill in one line; '' if there are no teams."""
     texts: list[str] = []
     for layer in layers:
-        texts.append(_layer_text(layer, is_first=not texts))
+        texts.append(_describe_layer(layer, is_first=not texts))
     return "; ".join(texts)
 
 
-def _layer_text(layer: ChildJobLayer, *, is_first: bool) -> str:
+def _describe_layer(layer: ChildJobLayer, *, is_first: bool) -> str:
     noun = "child job" if layer.at_most == 1 else "child jobs"
     teams = f"{layer.at_most} {noun}"
     limits_in_words: list[str] = []
     if layer.max_turns:
         limits_in_words.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
-        limits_in_words.append(dollars(layer.max_microusd))
+        limits_in_words.append(format_dollars(layer.max_microusd))
     limits = " without their own limit"
     if limits_in_words:
         limits = f" of at most {' and '.join(limits_in_words)} each"

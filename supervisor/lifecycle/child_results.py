@@ -27,22 +27,22 @@ from handoff_queue.shared.types.job_events import Parent
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import (
-    body_of,
-    claims_of_answer,
-    content_of,
+    build_body,
+    build_content,
+    collect_answer_claims,
+    list_parts,
     open_text,
-    parts_of,
 )
 from handoff_queue.supervisor.lifecycle.child_job_assignment import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
-    claims_of_disputes,
-    disputes_of,
-    disputes_section,
+    find_disputes,
+    format_disputes,
+    list_disputed_claims,
 )
-from handoff_queue.supervisor.lifecycle.gaps import gap_text, gaps_in_words
+from handoff_queue.supervisor.lifecycle.gaps import format_gaps, format_gaps_section
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
-from handoff_queue.supervisor.lifecycle.origins import origins_of_job
+from handoff_queue.supervisor.lifecycle.origins import find_job_origins
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
@@ -63,7 +63,7 @@ class ChildUsage:
     turns: int
 
 
-def result_for_parent(
+def build_result_for_parent(
     state: JobState,
     texts: ResultTexts,
     answer: Answer | None,
@@ -77,7 +77,8 @@ def result_for_parent(
     answer stays.
 
     Args:
-        texts: payloads of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
+        texts: payloads of `list_parts(state)`, `list_results_for_answer(state)` and the end's
+            `because`.
         answer: None if there is no answer.
         handoff_usage: usage for this handoff of the parent.
         so_far: usage of the whole child.
@@ -91,8 +92,8 @@ def result_for_parent(
     confidence = 0.0
     to_finish_microusd = None
     if answer:
-        output, claims = _output_and_claims(state, texts, answer, parent)
-        confidence = _mean_confidence(texts.results(parts_of(state)))
+        output, claims = _build_output_and_claims(state, texts, answer, parent)
+        confidence = _mean_confidence(texts.get_results(list_parts(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
     is_known = answer_stands(state) and state.kept.is_known_above
@@ -101,9 +102,9 @@ def result_for_parent(
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
     error = None
     if answer and answer.gaps and (is_known or status is ResultStatus.PARTIAL):
-        error = f"its child job {state.job_id} lacks {gaps_in_words(answer.gaps)}"
+        error = f"its child job {state.job_id} lacks {format_gaps(answer.gaps)}"
     elif status is ResultStatus.FAILED:
-        error = f"its child job {state.job_id}: {_why_failed(state, texts, answer, output)}"
+        error = f"its child job {state.job_id}: {_explain_failure(state, texts, answer, output)}"
     if status is ResultStatus.FAILED:
         output = None
         claims = ()
@@ -126,17 +127,17 @@ def result_for_parent(
         acted=any(step_state.acted for step_state in state.steps.values()) or None,
         to_finish_microusd=to_finish_microusd,
         model=model,
-        origins=origins_of_job(state),
+        origins=find_job_origins(state),
     )
 
 
-def _why_failed(
+def _explain_failure(
     state: JobState, texts: ResultTexts, answer: Answer | None, output: JsonValue
 ) -> str:
     if answer and output is None:
         return "its answer is not in the form that the step asks for"
     assert state.ended is not None
-    return texts.why(state.ended.because) or state.ended.reason or "it has no answer"
+    return texts.explain(state.ended.because) or state.ended.reason or "it has no answer"
 
 
 def _mean_confidence(parts: Sequence[HandoffResult]) -> float:
@@ -146,7 +147,7 @@ def _mean_confidence(parts: Sequence[HandoffResult]) -> float:
     return sum(part.confidence for part in parts) / len(parts)
 
 
-def _output_and_claims(
+def _build_output_and_claims(
     state: JobState, texts: ResultTexts, answer: Answer, parent: Parent
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
     """Return the answer with markers in place of numbers, and its claims with ids of the
@@ -156,34 +157,34 @@ def _output_and_claims(
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
     step = parse_step_id(parent.handoff_id)
-    disputes = disputes_of(state, texts)
-    output = _output(state, texts, answer, disputes)
+    disputes = find_disputes(state, texts)
+    output = _build_output(state, texts, answer, disputes)
     if output is None:
         return None, ()
-    known = {claim.id: claim for claim in claims_of_disputes(disputes)}
-    known |= claims_of_answer(state, texts)
+    known = {claim.id: claim for claim in list_disputed_claims(disputes)}
+    known |= collect_answer_claims(state, texts)
     names: dict[str, str] = {}
 
-    def name_of(claim_id: str) -> str:
+    def get_name(claim_id: str) -> str:
         return names.setdefault(claim_id, f"{step}.c{len(names) + 1}")
 
     def replace_marker(match: re.Match[str]) -> str:
         claim_ids = claim_ids_with_step_in(match)
         if not claim_ids:
             return match[0]
-        markers = [f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known]
+        markers = [f"[{get_name(claim_id)}]" for claim_id in claim_ids if claim_id in known]
         return "".join(markers) or UNPROVEN
 
-    rename = source_in_parent(parent)
+    rename = build_source_renamer(parent)
     output = map_texts(output, lambda text: rename(MARKER.sub(replace_marker, text)))
     claims: list[Claim] = []
     for claim_id in dict.fromkeys([*names, *known]):
         claim = rename_sources_of(known[claim_id], rename)
-        claims.append(claim.model_copy(update={"id": name_of(claim_id)}))
+        claims.append(claim.model_copy(update={"id": get_name(claim_id)}))
     return output, tuple(claims[:MAX_CLAIMS])
 
 
-def source_in_parent(parent: Parent) -> Callable[[str], str]:
+def build_source_renamer(parent: Parent) -> Callable[[str], str]:
     """Return the function that gives tool results in a text their names in the parent job:
     `tool:find.1/look#1` -> `tool:x.1.find.1/look#1` for the handoff `x.1`.
     """
@@ -192,21 +193,21 @@ def source_in_parent(parent: Parent) -> Callable[[str], str]:
     )
 
 
-def _output(
+def _build_output(
     state: JobState, texts: ResultTexts, answer: Answer, disputes: Sequence[Dispute]
 ) -> JsonValue:
     """Return the form, or the text of the answer with its disputes, gaps and open points.
     None: the answer lacks the form that the step asks for.
     """
-    parts = texts.results(parts_of(state))
-    if content_of(state, texts).is_form:
+    parts = texts.get_results(list_parts(state))
+    if build_content(state, texts).is_form:
         return parts[0].output
     if state.submitted.answer_schema is not None:
         return None
-    body = body_of(state, parts)
+    body = build_body(state, parts)
     blocks = (
-        f"{body}{disputes_section(disputes, body)}",
-        gap_text(answer.gaps),
+        f"{body}{format_disputes(disputes, body)}",
+        format_gaps_section(answer.gaps),
         open_text(answer.open_points),
     )
     return "\n\n".join(filter(None, blocks))
@@ -233,7 +234,7 @@ def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     """Return the stop reason for the limit whose used part is the largest."""
     limits = state.submitted.limits
 
-    def share_of_limit(measure: Measure) -> float:
-        return measure.used_amount(so_far) / (measure.of(limits) or float("inf"))
+    def compute_share(measure: Measure) -> float:
+        return measure.get_used_amount(so_far) / (measure.get_limit(limits) or float("inf"))
 
-    return max(MEASURES, key=share_of_limit).stop_reason
+    return max(MEASURES, key=compute_share).stop_reason

@@ -45,11 +45,11 @@ def number_rest(
     numbers = _index_by_place(before)
     for claim in claims.values():
         for citation in claim.sources:
-            _number(numbers, claim.id, claim.text, citation)
+            _assign_number(numbers, claim.id, claim.text, citation)
     return tuple(numbers.values())
 
 
-def note_on_rest(rest: Sequence[NumberedCitation]) -> str:
+def describe_rest(rest: Sequence[NumberedCitation]) -> str:
     """Return the note on citations that no marker points to."""
     numbers = ", ".join(f"[{citation.n}]" for citation in rest)
     noun = "source"
@@ -58,7 +58,7 @@ def note_on_rest(rest: Sequence[NumberedCitation]) -> str:
     return f"The answer does not say which of its statements rest on the {noun} {numbers}."
 
 
-def notes_on_code(citations: Sequence[NumberedCitation]) -> tuple[str, ...]:
+def describe_code_citations(citations: Sequence[NumberedCitation]) -> tuple[str, ...]:
     """Return the note on citations of the output of an agent's code; empty if there are none."""
     numbers = [f"[{item.n}]" for item in citations if is_output_of_code(item.citation.source)]
     if not numbers:
@@ -80,7 +80,7 @@ def number_form(
     return numbered_form, number_rest(claims, tuple(numbers.values()))
 
 
-def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
+def find_unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
     """Return the texts of the claims with a figure whose markers become `UNPROVEN`, each once
     and in one line.
     """
@@ -102,20 +102,20 @@ def _index_by_place(citations: Sequence[NumberedCitation]) -> _Numbers:
     """Return the citations by their places in documents."""
     numbers: _Numbers = {}
     for numbered_citation in citations:
-        numbers[_place_of(numbered_citation.citation)] = numbered_citation
+        numbers[_get_place(numbered_citation.citation)] = numbered_citation
     return numbers
 
 
-def _place_of(citation: Citation) -> _Place:
+def _get_place(citation: Citation) -> _Place:
     return citation.digest, citation.start, citation.end
 
 
 def _with_numbers(text: str, claims: Mapping[str, Claim], numbers: _Numbers) -> str:
     """Return a text with numbers in place of markers. New citations are added to `numbers`."""
-    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    return MARKER.sub(lambda match: _format_numbers(match, claims, numbers), text)
 
 
-def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
+def _format_numbers(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
     """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
     claim_ids = claim_ids_with_step_in(match)
     if not claim_ids:
@@ -126,14 +126,14 @@ def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Num
         if claim is None:
             continue
         for citation in claim.sources:
-            number = _number(numbers, claim_id, claim.text, citation)
+            number = _assign_number(numbers, claim_id, claim.text, citation)
             marks[f"[{number}]"] = None
     return "".join(marks) or UNPROVEN
 
 
-def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
+def _assign_number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
     """Return the number of a citation. A new citation is added to `numbers`."""
-    place = _place_of(citation)
+    place = _get_place(citation)
     if place not in numbers:
         step = None
         if "." in claim_id:

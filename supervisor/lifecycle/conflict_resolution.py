@@ -13,7 +13,13 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import ConflictsFound, Judged
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id, ref
+from handoff_queue.shared.types.handoff import (
+    BlobRef,
+    Claim,
+    HandoffResult,
+    collect_claims,
+    make_ref,
+)
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.review import ClaimConflict, Settlement, Settlements
@@ -21,16 +27,16 @@ from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
+from handoff_queue.supervisor.text.claim_conflicts import find_claim_conflicts
 
 
 def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
     """Return the commands for contradictions before the results are reviewed; None if there is
     nothing to do.
     """
-    if _comparable_claims(state) < 2:
+    if _count_comparable_claims(state) < 2:
         return None
-    if state.conflicts is None or state.conflicts_of != results_in(state):
+    if state.conflicts is None or state.conflicts_of != list_compared_results(state):
         return (FindConflicts(),)
     if state.has_open(Role.JUDGE):
         return ()
@@ -44,7 +50,7 @@ def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
     return None
 
 
-def _comparable_claims(state: JobState) -> int:
+def _count_comparable_claims(state: JobState) -> int:
     """Return the number of claims of usable results that code can compare."""
     count = 0
     for step in state.steps.values():
@@ -53,12 +59,12 @@ def _comparable_claims(state: JobState) -> int:
     return count
 
 
-def results_in(state: JobState) -> tuple[BlobRef, ...]:
+def list_compared_results(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results whose claims are compared."""
-    return tuple(result for _, result in _compared_results(state))
+    return tuple(result for _, result in _iterate_compared_results(state))
 
 
-def _compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
+def _iterate_compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
     for step_id, step in state.steps.items():
         if step.is_usable and step.comparable and step.result:
             yield step_id, step.result
@@ -71,17 +77,19 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     Args:
         texts: payloads of `results_in`.
     """
-    results = [(step_id, texts.result(result)) for step_id, result in _compared_results(state)]
-    conflicts, left_out = conflicts_in(claims_by_id(results).values())
+    results = [
+        (step_id, texts.get_result(result)) for step_id, result in _iterate_compared_results(state)
+    ]
+    conflicts, left_out = find_claim_conflicts(collect_claims(results).values())
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
     payload = conflicts.to_json()
-    claim_ids = [tuple(_ids(conflict.claims)) for conflict in conflicts.conflicts]
-    event = ConflictsFound(conflicts=tuple(claim_ids), payload=ref(payload), left_out=left_out)
+    claim_ids = [tuple(_list_ids(conflict.claims)) for conflict in conflicts.conflicts]
+    event = ConflictsFound(conflicts=tuple(claim_ids), payload=make_ref(payload), left_out=left_out)
     return event, payload
 
 
-def _ids(claims: Iterable[Claim]) -> list[str]:
+def _list_ids(claims: Iterable[Claim]) -> list[str]:
     return [claim.id for claim in claims]
 
 
@@ -94,7 +102,7 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
     is_known = state.conflicts is not None and state.conflicts.payload == event.payload
     return {
         "conflicts": event,
-        "conflicts_of": results_in(state),
+        "conflicts_of": list_compared_results(state),
         "judged": state.judged if is_known else None,
     }
 
@@ -106,8 +114,8 @@ def keep_good_judgement(state: JobState) -> Judged | None:
     return None
 
 
-def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
-    """Return the payloads that `disputes_of` reads."""
+def list_dispute_payloads(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `find_disputes` reads."""
     conflicts, judged = state.conflicts, state.judged
     if conflicts is None or conflicts.payload is None:
         return ()
@@ -147,7 +155,7 @@ class Dispute:
         first = self.conflict.claims[0]
         return f"{first.subject}, {first.attribute}"
 
-    def line(self, *, has_markers: bool) -> str:
+    def format_line(self, *, has_markers: bool) -> str:
         """Return the line for the reader of the answer.
 
         Args:
@@ -155,49 +163,54 @@ class Dispute:
                 their sources.
         """
         if not self.is_settled:
-            sides = "; against: ".join(_texts(self.conflict.claims, has_marker=has_markers))
+            sides = "; against: ".join(_format_claims(self.conflict.claims, has_marker=has_markers))
             return f"{self.about}: {sides}"
-        stands = ", ".join(_texts(self.stands, has_marker=has_markers))
-        falls = ", ".join(_texts(self.falls, has_marker=has_markers))
+        stands = ", ".join(_format_claims(self.stands, has_marker=has_markers))
+        falls = ", ".join(_format_claims(self.falls, has_marker=has_markers))
         why = ""
         if self.settlement.why:
             why = f" {self.settlement.why}"
         return f"{self.about}: {stands}; not: {falls}.{why}"
 
-    def brief(self) -> dict[str, JsonValue]:
+    def build_brief(self) -> dict[str, JsonValue]:
         """Return the conflict for the roles that follow the judge."""
         if not self.is_settled:
-            return {"about": self.about, "disputed": list[JsonValue](_ids(self.conflict.claims))}
+            return {
+                "about": self.about,
+                "disputed": list[JsonValue](_list_ids(self.conflict.claims)),
+            }
         return {
             "about": self.about,
-            "stands": list[JsonValue](_ids(self.stands)),
-            "do_not_use": list[JsonValue](_ids(self.falls)),
+            "stands": list[JsonValue](_list_ids(self.stands)),
+            "do_not_use": list[JsonValue](_list_ids(self.falls)),
             "why": self.settlement.why,
         }
 
 
-def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
+def find_disputes(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
     """Return the conflicts between the results of steps, with the judge's settlements.
 
     Args:
-        texts: payloads of `payloads_for_disputes`.
+        texts: payloads of `list_dispute_payloads`.
     """
     conflicts, judged = state.conflicts, state.judged
     if conflicts is None or conflicts.payload is None:
         return ()
     settlements: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
-        for settlement in Settlements.of(texts.result(judged.result).output).settlements:
+        for settlement in Settlements.from_value(
+            texts.get_result(judged.result).output
+        ).settlements:
             if settlement.conflict in judged.settled:
                 settlements[settlement.conflict] = settlement
     disputes: list[Dispute] = []
-    for conflict in texts.conflicts(conflicts.payload).conflicts:
+    for conflict in texts.get_conflicts(conflicts.payload).conflicts:
         unsettled = Settlement(conflict=conflict.id)
         disputes.append(Dispute(conflict, settlements.get(conflict.id, unsettled)))
     return tuple(disputes)
 
 
-def claims_of_disputes(disputes: Iterable[Dispute]) -> list[Claim]:
+def list_disputed_claims(disputes: Iterable[Dispute]) -> list[Claim]:
     """Return the claims of all conflicts, settled or not."""
     claims: list[Claim] = []
     for dispute in disputes:
@@ -205,7 +218,7 @@ def claims_of_disputes(disputes: Iterable[Dispute]) -> list[Claim]:
     return claims
 
 
-def disputes_section(disputes: Collection[Dispute], body: str) -> str:
+def format_disputes(disputes: Collection[Dispute], body: str) -> str:
     """Return the section below an answer: open disputes, and settled disputes whose rejected
     claims the answer uses. '' if there are none.
     """
@@ -214,7 +227,7 @@ def disputes_section(disputes: Collection[Dispute], body: str) -> str:
         used_claims.update(claim_ids_in(marker))
     disputed_block = _block("Disputed", _open_disputes(disputes))
     settled_block = _block(
-        "Contradicted, and settled", _disputes_with_rejected_claim_in(disputes, used_claims)
+        "Contradicted, and settled", _find_disputes_with_rejected_claim(disputes, used_claims)
     )
     return f"{disputed_block}{settled_block}"
 
@@ -222,15 +235,18 @@ def disputes_section(disputes: Collection[Dispute], body: str) -> str:
 def _block(title: str, disputes: Sequence[Dispute]) -> str:
     if not disputes:
         return ""
-    lines = "\n".join(f"- {dispute.line(has_markers=True)}" for dispute in disputes)
+    lines = "\n".join(f"- {dispute.format_line(has_markers=True)}" for dispute in disputes)
     return f"\n\n**{title}:**\n\n{lines}"
 
 
-def dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
+def build_dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
-    notes = [f"Disputed: {dispute.line(has_markers=False)}" for dispute in _open_disputes(disputes)]
-    for dispute in _disputes_with_rejected_claim_in(disputes, _ids(form.claims)):
-        notes.append(f"Contradicted, and settled: {dispute.line(has_markers=False)}")
+    notes = [
+        f"Disputed: {dispute.format_line(has_markers=False)}"
+        for dispute in _open_disputes(disputes)
+    ]
+    for dispute in _find_disputes_with_rejected_claim(disputes, _list_ids(form.claims)):
+        notes.append(f"Contradicted, and settled: {dispute.format_line(has_markers=False)}")
     return tuple(notes)
 
 
@@ -238,19 +254,19 @@ def _open_disputes(disputes: Collection[Dispute]) -> list[Dispute]:
     return [dispute for dispute in disputes if not dispute.is_settled]
 
 
-def _disputes_with_rejected_claim_in(
+def _find_disputes_with_rejected_claim(
     disputes: Collection[Dispute], used_claims: Collection[str]
 ) -> list[Dispute]:
     """Return the disputes whose rejected claims are in use."""
     in_use = set(used_claims)
-    return [dispute for dispute in disputes if not in_use.isdisjoint(_ids(dispute.falls))]
+    return [dispute for dispute in disputes if not in_use.isdisjoint(_list_ids(dispute.falls))]
 
 
-def _texts(claims: Iterable[Claim], *, has_marker: bool) -> list[str]:
-    return [_text(claim, has_marker=has_marker) for claim in claims]
+def _format_claims(claims: Iterable[Claim], *, has_marker: bool) -> list[str]:
+    return [_format_claim(claim, has_marker=has_marker) for claim in claims]
 
 
-def _text(claim: Claim, *, has_marker: bool) -> str:
+def _format_claim(claim: Claim, *, has_marker: bool) -> str:
     """Return a claim with its value, unless its text has the value, and with its source."""
     text = " ".join(claim.text.split()).rstrip(".")
     parts = list(filter(None, (claim.value, claim.unit)))

@@ -14,8 +14,8 @@ from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.approval_policy import (
-    after_rejection,
     ask_first,
+    build_commands_after_rejection,
     decide_about_calls,
     decide_while_asked,
     release_question,
@@ -39,37 +39,37 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_confli
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import has_revision_left
 from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
-from handoff_queue.supervisor.lifecycle.job_budget import why_spent
+from handoff_queue.supervisor.lifecycle.job_budget import explain_spent_budget
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
+    build_commands_after_end,
     check_or_end,
-    commands_after_end,
     end_now,
-    why_cancelled,
+    explain_cancel,
 )
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import abandon_late_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, ready_steps
+from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, find_ready_steps
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
 from handoff_queue.supervisor.lifecycle.review_arbitration import arbitrate
-from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
+from handoff_queue.supervisor.lifecycle.routing import ask_role, choose_route, plan
 from handoff_queue.supervisor.lifecycle.side_effects import (
     ask_to_begin,
     find_blocked_steps,
     find_unapproved_steps,
     has_open_condition,
     is_ready_for_review,
-    startable_steps,
+    select_startable_steps,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
     QUEUE_IS_REFUSED,
     abandon_refused_steps,
-    reason_of_failure,
-    recoveries,
+    build_recoveries,
+    describe_failure,
+    find_steps_to_ask_about,
     step_retries,
-    steps_to_ask_about,
 )
 
 MAX_NEEDS_ANSWERED = 2
@@ -94,9 +94,9 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
     `next_due`.
     """
     if state.ended:
-        return commands_after_end(state, now)
+        return build_commands_after_end(state, now)
     if state.cancelled_by:
-        return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
+        return (EndJob(JobStatus.CANCELLED, explain_cancel(state)),)
     if state.fruitless >= MAX_FRUITLESS:
         why = (
             f"an internal error: {state.fruitless} results of the supervisor's roles had no effect"
@@ -109,7 +109,7 @@ def _decide_open_job(
     state: JobState, observations: Observations, now: float
 ) -> tuple[Command, ...]:
     """Return the commands for a job that has neither ended nor was cancelled."""
-    recovered = recoveries(state, observations, now)
+    recovered = build_recoveries(state, observations, now)
     about_calls = decide_about_calls(state, now)
     if about_calls:
         return (*recovered, *about_calls)
@@ -149,11 +149,11 @@ def _end_if_over(state: JobState, now: float) -> tuple[Command, ...]:
     """
     limits = state.submitted.limits
     if state.rejected:
-        return after_rejection(state, state.rejected)
+        return build_commands_after_rejection(state, state.rejected)
     if now >= state.deadline:
         return release_question(state, end_now(state, f"the job's {limits.max_seconds} s are over"))
     if state.spent and limits.on_limit is OnLimit.STOP:
-        return release_question(state, end_now(state, why_spent(state)))
+        return release_question(state, end_now(state, explain_spent_budget(state)))
     return ()
 
 
@@ -166,7 +166,7 @@ def _decide_next_work(
     if state.spent is None or state.submitted.limits.on_limit is not OnLimit.ASK:
         return ask_first(state, _decide_in_phase(state, observations, now))
     if state.asked_at is None:
-        return (AskUser(why_spent(state)),)
+        return (AskUser(explain_spent_budget(state)),)
     return ()
 
 
@@ -179,7 +179,7 @@ def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
             names = ", ".join(state.submitted.specialists)
             return (EndJob(JobStatus.FAILED, QUEUE_IS_REFUSED.format(names)),)
         case Phase.ROUTING:
-            return route(state, observations)
+            return choose_route(state, observations)
         case Phase.PLANNING:
             return plan(state, observations)
         case Phase.WORKING if state.patches.proposal is not None:
@@ -218,10 +218,10 @@ def _decide_about_steps(
     if settled_first is not None:
         return settled_first
     if state.spent is not None:
-        unbegun = _steps_that_need_handoff(state)
+        unbegun = _find_steps_that_need_handoff(state)
         if unbegun:
-            return (AbandonSteps(unbegun, why_spent(state)),)
-    ready = startable_steps(state, ready_steps(state, now))
+            return (AbandonSteps(unbegun, explain_spent_budget(state)),)
+    ready = select_startable_steps(state, find_ready_steps(state, now))
     to_approve = find_unapproved_steps(state, observations, ready)
     unapproved = set(to_approve)
     can_begin = [step_id for step_id in ready if step_id not in unapproved]
@@ -233,7 +233,7 @@ def _decide_about_steps(
         return abandoned
     begin_now = can_begin[: min(handoffs_left, MAX_HANDOFFS_A_DECISION)]
     of_agents, commands = separate_child_steps(state, begin_now)
-    commands += _groups(state, of_agents, observations)
+    commands += _group_ready_steps(state, of_agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open(Role.PLANNER):
         commands.append(_answer_needs(state, needy))
@@ -256,7 +256,7 @@ def _abandon_at_handoff_limit(
     return (AbandonSteps(tuple(can_begin), why),)
 
 
-def _steps_that_need_handoff(state: JobState) -> tuple[StepId, ...]:
+def _find_steps_that_need_handoff(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that need another handoff before they can be settled."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -277,7 +277,7 @@ def _settle_steps(
     retries = step_retries(state, observations, now)
     if retries:
         return (TryAgain(retries),)
-    failed_steps = steps_to_ask_about(state, observations, now)
+    failed_steps = find_steps_to_ask_about(state, observations, now)
     if failed_steps:
         question = _ask_about_failure(state, failed_steps)
         if question:
@@ -298,7 +298,9 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
     """
     if state.spent is not None or not _with_open_conditions(state, state.step_index.next):
         return None
-    conditional = _with_open_conditions(state, startable_steps(state, ready_steps(state, now)))
+    conditional = _with_open_conditions(
+        state, select_startable_steps(state, find_ready_steps(state, now))
+    )
     if conditional:
         return (CheckConditions(tuple(conditional[:MAX_CONDITIONS])),)
     return None
@@ -312,7 +314,7 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
     """Return the question about steps that failed; empty while another question is open."""
     if state.question is not None:
         return ()
-    return (AskApproval(ApprovalOf.FAILURE, reason_of_failure(state, steps), steps=steps),)
+    return (AskApproval(ApprovalOf.FAILURE, describe_failure(state, steps), steps=steps),)
 
 
 def _abandon_blocked_steps(state: JobState, now: float) -> tuple[Command, ...] | None:
@@ -338,11 +340,13 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     if first is not None:
         return first
     if state.is_reviewed and not state.review_over:
-        return (_review(state, now),)
+        return (_review_results(state, now),)
     return _synthesize(state, now)
 
 
-def _groups(state: JobState, ready: list[StepId], observations: Observations) -> list[Command]:
+def _group_ready_steps(
+    state: JobState, ready: list[StepId], observations: Observations
+) -> list[Command]:
     """Return chords of ready steps with the same dependents, so that unequal branches never
     wait for each other.
     """
@@ -375,7 +379,7 @@ def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
     return ask_role(state, Role.PLANNER)
 
 
-def _review(state: JobState, now: float) -> Command:
+def _review_results(state: JobState, now: float) -> Command:
     if not state.usable_steps:
         return SkipReview(NOTHING_USABLE)
     if now >= state.working_deadline:

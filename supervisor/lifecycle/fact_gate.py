@@ -14,7 +14,7 @@ from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.lifecycle.answer import parts_of
+from handoff_queue.supervisor.lifecycle.answer import list_parts
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     IssueFactCheck,
@@ -41,7 +41,7 @@ def check_facts(
     """
     if not _is_due(state):
         return None
-    known = _fact_check_of_answer(state)
+    known = _find_fact_check(state)
     if known:
         return (TakeFactCheck(known, has_revision_left(state, now)),)
     if any(handoff.is_fact_check for handoff in state.open.values()):
@@ -61,7 +61,7 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
     """
     if not _is_due(state):
         return ()
-    known = _fact_check_of_answer(state)
+    known = _find_fact_check(state)
     if known:
         return (TakeFactCheck(known, may_send_back=False),)
     return (SkipFactCheck(why),)
@@ -86,13 +86,13 @@ def _is_due(state: JobState) -> bool:
         and state.gated is not None
         and state.synthesized is not None
         and state.fact_checks.outcome is None
-        and bool(parts_of(state))
+        and bool(list_parts(state))
     )
 
 
-def _fact_check_of_answer(state: JobState) -> BlobRef | None:
+def _find_fact_check(state: JobState) -> BlobRef | None:
     """Return the fact-checker's result if it is about this answer, or None."""
-    if state.fact_checks.parts == parts_of(state):
+    if state.fact_checks.parts == list_parts(state):
         return state.fact_checks.result
     return None
 
@@ -106,8 +106,8 @@ def make_fact_check_event(
     Args:
         texts: payloads of that result.
     """
-    result = texts.result(command.result)
-    check = texts.fact_check(command.result)
+    result = texts.get_result(command.result)
+    check = texts.get_fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):
         return FactsChecked(result=command.result, problem=FAILED)
     if not check.wrong and check.verdict is not CheckVerdict.PASS:
@@ -127,7 +127,7 @@ def apply_check_result(state: JobState, event: HandoffFinished) -> dict[str, Any
     """Return the changes after a fact-checker's result. A check that a budget stopped is
     forgotten if the user can raise the budget: it then runs again.
     """
-    checks = FactChecks(result=event.result, parts=parts_of(state))
+    checks = FactChecks(result=event.result, parts=list_parts(state))
     if event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         checks = FactChecks()
     return {

@@ -8,13 +8,13 @@ import re
 from collections.abc import Collection, Mapping
 
 from handoff_queue.shared.types.citation_markers import map_texts
-from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
-from handoff_queue.shared.types.ids import StepId, handoff_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, make_ref
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import Role
-from handoff_queue.shared.types.origins import Origins, origins_or_unknown, union
+from handoff_queue.shared.types.origins import Origins, get_origins, union
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
-from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks, list_parts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -28,14 +28,14 @@ _BEFORE = re.compile(r"prev([0-9]*)_(.+)")
 _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 
 
-def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
+def choose_results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results to pass on: parts of the answer, then other usable results, then the
     job's own inputs.
     """
     results: dict[StepId, BlobRef] = {}
     if state.synthesis:
         results[StepId(Role.SYNTHESIZER)] = state.synthesis
-    for step_id in (*usable_sinks(state), *state.usable_steps):
+    for step_id in (*find_usable_sinks(state), *state.usable_steps):
         result = state.steps[step_id].result
         if result:
             results[step_id] = result
@@ -50,12 +50,12 @@ def copy_results(
     """Return the results for a new job, and their payloads.
 
     Args:
-        texts: payloads of `results_to_give(state)`.
+        texts: payloads of `choose_results_to_give(state)`.
     """
-    return results_as_given(state, results_to_give(state), parts_of(state), texts)
+    return convert_to_given_results(state, choose_results_to_give(state), list_parts(state), texts)
 
 
-def results_as_given(
+def convert_to_given_results(
     state: JobState,
     results: Mapping[StepId, BlobRef],
     answers: Collection[BlobRef],
@@ -80,24 +80,24 @@ def results_as_given(
             title, specialist = before[step_id].title, before[step_id].specialist
         else:
             title, specialist = "The answer", step_id
-        later_name = name_in_later_job(step_id)
-        renamed = _rename_result(later_name, texts.result(result))
+        later_name = build_later_name(step_id)
+        renamed = _rename_result(later_name, texts.get_result(result))
         payload = renamed.to_json()
         given_results.append(
             GivenResult(
                 step=later_name,
                 specialist=specialist,
                 title=title,
-                result=ref(payload),
+                result=make_ref(payload),
                 is_answer=result in answers,
-                origins=union(origins_or_unknown(renamed.origins), step_origins),
+                origins=union(get_origins(renamed.origins), step_origins),
             )
         )
         payloads.append(payload)
     return tuple(given_results), tuple(payloads)
 
 
-def name_in_later_job(step_id: StepId) -> StepId:
+def build_later_name(step_id: StepId) -> StepId:
     """Return the name of a step in a later job: `find` -> `prev_find` -> `prev2_find`. A name
     that gets too long is cut and gets a digest, so that different names stay different.
     """
@@ -107,7 +107,7 @@ def name_in_later_job(step_id: StepId) -> StepId:
     else:
         name = f"prev_{step_id}"
     if len(name) > _MAX_STEP_ID_CHARS:
-        name = f"{name[: _MAX_STEP_ID_CHARS - 9]}_{digest_of(step_id)[:8]}"
+        name = f"{name[: _MAX_STEP_ID_CHARS - 9]}_{compute_digest(step_id)[:8]}"
     return StepId(name)
 
 
@@ -118,32 +118,30 @@ def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
     return result.model_copy(
         update={
             "step_id": name,
-            "handoff_id": handoff_id(name, result.attempt),
-            "output": map_texts(
-                result.output, lambda text: source_in_later_job(_rename_markers(text))
-            ),
-            "claims": tuple(map(_claim, result.claims)),
+            "handoff_id": build_handoff_id(name, result.attempt),
+            "output": map_texts(result.output, lambda text: rename_sources(_rename_markers(text))),
+            "claims": tuple(map(_rename_claim, result.claims)),
         }
     )
 
 
-def source_in_later_job(text: str) -> str:
+def rename_sources(text: str) -> str:
     """Return a text in which tool results have their names in a later job: `tool:find.1/look#1`
     -> `tool:prev_find.1/look#1`.
     """
 
     def rename(handoffs: str) -> str:
         step, _, rest = handoffs.partition(".")
-        return f"{name_in_later_job(StepId(step))}.{rest}"
+        return f"{build_later_name(StepId(step))}.{rest}"
 
     return rename_tool_sources(text, rename)
 
 
-def _claim(claim: Claim) -> Claim:
-    claim = rename_sources_of(claim, source_in_later_job)
+def _rename_claim(claim: Claim) -> Claim:
+    claim = rename_sources_of(claim, rename_sources)
     step, dot, number = claim.id.rpartition(".")
     if dot:
-        return claim.model_copy(update={"id": f"{name_in_later_job(StepId(step))}.{number}"})
+        return claim.model_copy(update={"id": f"{build_later_name(StepId(step))}.{number}"})
     return claim
 
 
@@ -152,6 +150,6 @@ def _rename_markers(text: str) -> str:
 
     def rename_marker(marker: re.Match[str]) -> str:
         step_id, claim = StepId(marker[1]), marker[2]
-        return f"[{name_in_later_job(step_id)}.{claim}]"
+        return f"[{build_later_name(step_id)}.{claim}]"
 
     return _QUALIFIED.sub(rename_marker, text)

@@ -15,11 +15,11 @@ from handoff_queue.shared.types.origins import union
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import is_plan_of_user
-from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
+from handoff_queue.supervisor.lifecycle.origins import find_plan_origins
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 
-def fork_of(
+def build_fork(
     state: JobState,
     from_step: str,
     specialists: Mapping[str, str],
@@ -53,7 +53,7 @@ def fork_of(
             f" {', '.join(state.steps) or 'not planned yet'}"
         )
     first = StepId(from_step)
-    repeated_ids = {first, *state.downstream(frozenset({first}))}
+    repeated_ids = {first, *state.find_downstream(frozenset({first}))}
     kept_steps: list[KeptStep] = []
     for step_id, step in state.steps.items():
         if step_id in repeated_ids:
@@ -68,7 +68,7 @@ def fork_of(
         job_id=state.job_id,
         from_step=first,
         kept=tuple(kept_steps),
-        task_origins=origins_of_plan(state),
+        task_origins=find_plan_origins(state),
         specialists=dict(specialists),
         new_tasks=tuple(new_tasks) or None,
         is_planned_by_agent=not is_plan_of_user(state) or None,
@@ -107,7 +107,7 @@ def _make_kept_step(step_id: StepId, step: StepState) -> KeptStep:
     )
 
 
-def plan_of_fork(plan: Plan, fork: Fork, task: str | None) -> Plan:
+def build_fork_plan(plan: Plan, fork: Fork, task: str | None) -> Plan:
     """Return the plan of a fork.
 
     Args:
@@ -125,14 +125,14 @@ def plan_of_fork(plan: Plan, fork: Fork, task: str | None) -> Plan:
     return plan.model_copy(update={"steps": tuple(steps)})
 
 
-def approvals_of_fork(submitted: JobSubmitted) -> tuple[ApprovalOf, ...]:
+def get_fork_approvals(submitted: JobSubmitted) -> tuple[ApprovalOf, ...]:
     """Return the approvals that a fork begins with. Other jobs have none."""
     if submitted.fork is not None and submitted.fork.is_plan_approved:
         return (ApprovalOf.PLAN,)
     return ()
 
 
-def specialists_of_fork(submitted: JobSubmitted) -> dict[str, str]:
+def get_fork_specialists(submitted: JobSubmitted) -> dict[str, str]:
     """Return the specs that came with a fork: name -> digest. Other jobs have none."""
     if submitted.fork is None:
         return {}

@@ -14,9 +14,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
 
-def gaps_of(state: JobState, texts: ResultTexts) -> tuple[Gap, ...]:
+def find_gaps(state: JobState, texts: ResultTexts) -> tuple[Gap, ...]:
     """Return the steps whose results are missing or incomplete, and why."""
-    prices = _prices(state)
+    prices = _estimate_prices(state)
     gaps: list[Gap] = []
     for step_id, step in state.steps.items():
         if not step.is_whole:
@@ -24,18 +24,18 @@ def gaps_of(state: JobState, texts: ResultTexts) -> tuple[Gap, ...]:
                 Gap(
                     step=step_id,
                     specialist=step.specialist,
-                    why=_why(step, texts),
+                    why=_explain_gap(step, texts),
                     likely_microusd=prices[step_id],
                 )
             )
     return tuple(gaps)
 
 
-def _why(step: StepState, texts: ResultTexts) -> str:
+def _explain_gap(step: StepState, texts: ResultTexts) -> str:
     """Return why the result of a step is missing or incomplete."""
-    why = texts.why(step.trouble)
+    why = texts.explain(step.trouble)
     if step.result_status is ResultStatus.PARTIAL:
-        return _why_incomplete(step, why)
+        return _explain_incomplete(step, why)
     if step.acted:
         return f"{why or 'it has no result'} (not tried again: it may have acted)"
     if why:
@@ -45,7 +45,7 @@ def _why(step: StepState, texts: ResultTexts) -> str:
     return "it did not run"
 
 
-def _why_incomplete(step: StepState, why: str | None) -> str:
+def _explain_incomplete(step: StepState, why: str | None) -> str:
     if not why:
         return "incomplete"
     asked_for_the_rest = bool(step.remarks) and step.remarks[-1].asks_for_the_rest
@@ -59,7 +59,7 @@ def to_finish(state: JobState) -> int | None:
     dependents, the roles that end the job and the fact-check. None: there is no gap, or the
     price of a step is unknown.
     """
-    known = _costs_if_all_known(_prices(state).values())
+    known = _get_costs_if_all_known(_estimate_prices(state).values())
     if not known:
         return None
     total = sum(known)
@@ -68,7 +68,7 @@ def to_finish(state: JobState) -> int | None:
     return total
 
 
-def _prices(state: JobState) -> dict[StepId, int | None]:
+def _estimate_prices(state: JobState) -> dict[StepId, int | None]:
     """Return the likely micro-dollars of each missing or incomplete step and of its
     dependents. A child job that continues only fills its gaps; any other attempt does the whole
     step.
@@ -76,11 +76,11 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
     incomplete = frozenset(state.incomplete_steps)
     if not incomplete:
         return {}
-    dependents, costs = state.downstream(incomplete), likely_costs(state)
+    dependents, costs = state.find_downstream(incomplete), compute_likely_costs(state)
     prices: dict[StepId, int | None] = {}
     for step_id in incomplete | dependents:
         step = state.steps[step_id]
-        prices[step_id] = costs.of(step.specialist)
+        prices[step_id] = costs.get_mean_cost(step.specialist)
         continues = (
             step.specialist == CHILD_JOB_SPECIALIST
             and step.child_job_knows_all
@@ -101,12 +101,12 @@ class StepCosts:
     overall: int | None
     """Mean cost of the steps of all specialists."""
 
-    def of(self, specialist: str) -> int | None:
+    def get_mean_cost(self, specialist: str) -> int | None:
         """Return the mean cost of this specialist's steps, or of all steps if there are none."""
         return self.by_specialist.get(specialist, self.overall)
 
 
-def likely_costs(state: JobState) -> StepCosts:
+def compute_likely_costs(state: JobState) -> StepCosts:
     """Return the mean costs of the job's steps so far, by specialist."""
     all_costs: list[int | None] = []
     costs_by_specialist: dict[str, list[int | None]] = {}
@@ -114,19 +114,19 @@ def likely_costs(state: JobState) -> StepCosts:
         if step.is_usable and step.began_at:
             all_costs.append(step.cost_microusd)
             costs_by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
-    averages = {name: _average(costs) for name, costs in costs_by_specialist.items()}
-    return StepCosts(averages, _average(all_costs))
+    averages = {name: _compute_average(costs) for name, costs in costs_by_specialist.items()}
+    return StepCosts(averages, _compute_average(all_costs))
 
 
-def _average(costs: Collection[int | None]) -> int | None:
+def _compute_average(costs: Collection[int | None]) -> int | None:
     """Return the mean cost; None if there are no costs, or one is unknown."""
-    known = _costs_if_all_known(costs)
+    known = _get_costs_if_all_known(costs)
     if known:
         return round(sum(known) / len(known))
     return None
 
 
-def _costs_if_all_known(costs: Collection[int | None]) -> list[int]:
+def _get_costs_if_all_known(costs: Collection[int | None]) -> list[int]:
     """Return the costs; empty if one is unknown."""
     known: list[int] = []
     for cost in costs:
@@ -136,19 +136,19 @@ def _costs_if_all_known(costs: Collection[int | None]) -> list[int]:
     return known
 
 
-def gap_text(gaps: tuple[Gap, ...]) -> str:
+def format_gaps_section(gaps: tuple[Gap, ...]) -> str:
     """Return the section with the gaps; '' if there are none."""
     if not gaps:
         return ""
-    return "\n".join(["**Missing or incomplete:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
+    return "\n".join(["**Missing or incomplete:**", "", *(f"- {format_gap(gap)}" for gap in gaps)])
 
 
-def gaps_in_words(gaps: Sequence[Gap]) -> str:
+def format_gaps(gaps: Sequence[Gap]) -> str:
     """Return the gaps in one line, without their costs."""
     return "; ".join(f"{gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)
 
 
-def gap_line(gap: Gap) -> str:
+def format_gap(gap: Gap) -> str:
     """Return a gap in one line, with its likely cost if that is known and not 0."""
     line = f"{gap.step} ({gap.specialist}): {gap.why}"
     cost = cost_usd(gap.likely_microusd)

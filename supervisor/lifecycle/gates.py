@@ -10,25 +10,33 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from handoff_queue.shared.text.unicode_text import to_nfc
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.events import GatesChecked
 from handoff_queue.shared.types.gates import REQUIREMENTS, Gates
-from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.regex_patterns import first_of, matches
-from handoff_queue.supervisor.lifecycle.answer import claims_of_answer, content_of, parts_of
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
+from handoff_queue.shared.types.regex_patterns import find_first, matches
+from handoff_queue.supervisor.lifecycle.answer import (
+    build_content,
+    collect_answer_claims,
+    list_parts,
+)
+from handoff_queue.supervisor.lifecycle.result_texts import (
+    UNPROVEN,
+    ResultTexts,
+    build_result_by_code,
+)
 from handoff_queue.supervisor.lifecycle.routing import SINGLE_STEP_ID
-from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
+from handoff_queue.supervisor.lifecycle.side_effects import find_sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import (
     find_uncited_sentences,
     quote_sentences,
 )
-from handoff_queue.supervisor.text.claim_conflicts import fact_contradictions
-from handoff_queue.supervisor.text.markdown import headings_in
-from handoff_queue.supervisor.text.quantities import numbers_in
+from handoff_queue.supervisor.text.claim_conflicts import find_fact_contradictions
+from handoff_queue.supervisor.text.markdown import iterate_headings
+from handoff_queue.supervisor.text.quantities import iterate_numbers
 
 MAX_GATE_ROUNDS = 2
 """Most times that the gates and the fact-checker send an answer back."""
@@ -68,16 +76,16 @@ def decide_sending_back(state: JobState, *, is_allowed: bool) -> SendingBack:
     """
     if not is_allowed or state.synthesis is not None:
         return SendingBack(is_allowed, ())
-    steps = sinks_to_redo(state)
+    steps = find_sinks_to_redo(state)
     return SendingBack(bool(steps), steps)
 
 
-def payloads_for_gates(state: JobState) -> tuple[BlobRef, ...]:
+def list_gate_payloads(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `check_gates` reads."""
     facts = state.submitted.facts
     if facts:
-        return (*parts_of(state), facts)
-    return parts_of(state)
+        return (*list_parts(state), facts)
+    return list_parts(state)
 
 
 def check_gates(
@@ -87,33 +95,33 @@ def check_gates(
     their texts; None if there are no vetoes.
 
     Args:
-        texts: payloads of `payloads_for_gates(state)`.
+        texts: payloads of `list_gate_payloads(state)`.
     """
     gates = state.submitted.gates
     assert gates is not None
-    content = content_of(state, texts)
-    claims = claims_of_answer(state, texts).values()
+    content = build_content(state, texts)
+    claims = collect_answer_claims(state, texts).values()
     claim_texts = [claim.text for claim in claims]
     source_count = len(content.citations)
-    vetoes = vetoes_of(gates, content.text, source_count, claim_texts, is_form=content.is_form)
+    vetoes = find_vetoes(gates, content.text, source_count, claim_texts, is_form=content.is_form)
     if state.submitted.facts:
-        vetoes += fact_contradictions(claims, texts.facts(state.submitted.facts))
+        vetoes += find_fact_contradictions(claims, texts.get_facts(state.submitted.facts))
     if not vetoes:
         return GatesChecked(), None
     error = "\n".join(vetoes)
     attempt = state.gate_rounds + 1
-    result = result_by_code(state.job_id, SINGLE_STEP_ID, attempt, error, StopReason.FINISHED)
+    result = build_result_by_code(state.job_id, SINGLE_STEP_ID, attempt, error, StopReason.FINISHED)
     sending_back = decide_sending_back(state, is_allowed=may_send_back)
     event = GatesChecked(
         vetoes=len(vetoes),
-        result=ref(result.to_json()),
+        result=make_ref(result.to_json()),
         is_sent_back=sending_back.is_sent_back,
         steps=sending_back.steps,
     )
     return event, result
 
 
-def vetoes_of(
+def find_vetoes(
     gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False
 ) -> tuple[str, ...]:
     """Return the vetoes against an answer, one sentence each.
@@ -142,15 +150,15 @@ def vetoes_of(
 def _check_length(gates: Gates, text: str) -> Iterator[str]:
     words = len(text.split())
     if gates.min_words is not None and words < gates.min_words:
-        yield f"It has {count_of(words, 'word')}, at least {gates.min_words:,} are wanted."
+        yield f"It has {format_count(words, 'word')}, at least {gates.min_words:,} are wanted."
     if gates.max_words is not None and words > gates.max_words:
-        yield f"It has {count_of(words, 'word')}, at most {gates.max_words:,} are wanted."
+        yield f"It has {format_count(words, 'word')}, at most {gates.max_words:,} are wanted."
 
 
 def _check_sections(gates: Gates, text: str) -> Iterator[str]:
     if not gates.sections:
         return
-    headings = set(map(str.casefold, headings_in(text)))
+    headings = set(map(str.casefold, iterate_headings(text)))
     for section in gates.sections:
         if to_nfc(section).strip().casefold() not in headings:
             yield f'It has no section "{section}".'
@@ -158,7 +166,7 @@ def _check_sections(gates: Gates, text: str) -> Iterator[str]:
 
 def _check_forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
-        phrase = first_of(to_nfc(pattern), text)
+        phrase = find_first(to_nfc(pattern), text)
         if phrase is not None:
             yield f'It says "{phrase[:_MAX_SHOWN_CHARS]}", which is forbidden.'
 
@@ -172,7 +180,7 @@ def _check_required(gates: Gates, text: str) -> Iterator[str]:
 def _check_numbers(gates: Gates, text: str) -> Iterator[str]:
     if not gates.numbers:
         return
-    stated = set(numbers_in(_MARK.sub(" ", text)))
+    stated = set(iterate_numbers(_MARK.sub(" ", text)))
     for number in gates.numbers:
         if Fraction(str(number)) not in stated:
             yield f"The number {number:,.12g} is missing."
@@ -197,12 +205,12 @@ def _check_sentences(text: str, sources: int, claims: Collection[str]) -> Iterat
     yield f"{len(uncited):,} of its sentences {verb} without a source: {quotes}."
 
 
-def requirements_of(state: JobState) -> tuple[str, ...]:
+def list_requirements(state: JobState) -> tuple[str, ...]:
     """Return the conditions of the user that the answer must meet, one in each line.
 
     The numbers of the gates and the known facts are left out, because they check the findings.
     """
-    lines = list(_gates_in_words(state.submitted.gates or Gates()))
+    lines = list(_describe_gates(state.submitted.gates or Gates()))
     if state.submitted.rubric:
         for criterion in state.submitted.rubric.criteria:
             lines.append(f"{criterion.name}: {criterion.means}")
@@ -215,7 +223,7 @@ def with_requirements(state: JobState, step_id: StepId, task: str, max_chars: in
     Args:
         max_chars: most characters of the task.
     """
-    requirements = requirements_of(state)
+    requirements = list_requirements(state)
     if not requirements or step_id not in state.sinks:
         return task
     heading = REQUIREMENTS
@@ -228,11 +236,11 @@ def with_requirements(state: JobState, step_id: StepId, task: str, max_chars: in
     return f"{above}\n\n{heading}\n{requirement_lines}"
 
 
-def _gates_in_words(gates: Gates) -> Iterator[str]:
+def _describe_gates(gates: Gates) -> Iterator[str]:
     if gates.min_words:
-        yield f"It has at least {count_of(gates.min_words, 'word')}."
+        yield f"It has at least {format_count(gates.min_words, 'word')}."
     if gates.max_words is not None:
-        yield f"It has at most {count_of(gates.max_words, 'word')}."
+        yield f"It has at most {format_count(gates.max_words, 'word')}."
     for section in gates.sections:
         yield f'It has a heading "{section}".'
     for pattern in gates.required:

@@ -15,25 +15,25 @@ from handoff_queue.shared.types.handoff import (
     Artifact,
     ContextResult,
 )
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, PLANNING_ROLES, Role
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
-from handoff_queue.shared.types.usage import microusd
-from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
+from handoff_queue.shared.types.usage import to_microusd
+from handoff_queue.supervisor.lifecycle.answer import find_answer_sources
 from handoff_queue.supervisor.lifecycle.gates import with_requirements
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.origins import (
-    origins_of_job,
-    origins_of_step,
-    words_of_user,
+    find_job_origins,
+    find_step_origins,
+    get_user_request,
 )
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step
+from handoff_queue.supervisor.lifecycle.user_messages import list_remarks
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
@@ -59,7 +59,7 @@ def find_reassignments(
     handoff_counts = Counter[str]()
     reassignments: dict[StepId, str] = {}
 
-    def busy(name: str) -> float:
+    def compute_load(name: str) -> float:
         """Return the handoffs of a specialist for each of its slots."""
         load = observations.loads[name]
         return (load.queued + handoff_counts[name]) / max(1, load.slots)
@@ -70,7 +70,7 @@ def find_reassignments(
         if planned_name in observations.loads and step.attempt == 0:
             # `min` returns the planned specialist if both are equally busy.
             chosen_name = min(
-                (planned_name, *observations.able_specialists(planned_name)), key=busy
+                (planned_name, *observations.list_able_specialists(planned_name)), key=compute_load
             )
             handoff_counts[chosen_name] += 1
             if chosen_name != planned_name:
@@ -78,7 +78,7 @@ def find_reassignments(
     return reassignments
 
 
-def context_for(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextResult, ...]:
+def build_context(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextResult, ...]:
     """Return references to the results of the given steps and inputs of the job.
 
     Raises:
@@ -132,12 +132,12 @@ def step_handoff(
         form = dict(answer_schema)
     else:
         form = planned_spec.output_schema
-    task = with_requirements(state, step.id, _task(step, unfinished), MAX_TASK_CHARS)
-    feedback = [texts.feedback(step.id, remark) for remark in remarks_on_step(state, step.id)]
-    max_turns = _max_turns(state, spec)
-    max_tokens = tokens_per_turn(spec) * max_turns
+    task = with_requirements(state, step.id, _build_task(step, unfinished), MAX_TASK_CHARS)
+    feedback = [texts.build_feedback(step.id, remark) for remark in list_remarks(state, step.id)]
+    max_turns = _compute_max_turns(state, spec)
+    max_tokens = compute_tokens_per_turn(spec) * max_turns
     return AgentHandoff(
-        handoff_id=handoff_id(step.id, attempt),
+        handoff_id=build_handoff_id(step.id, attempt),
         job_id=state.job_id,
         step_id=step.id,
         attempt=attempt,
@@ -145,20 +145,22 @@ def step_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=tuple(inputs),
-        context=context_for(state, inputs),
+        context=build_context(state, inputs),
         feedback=tuple(feedback),
-        artifacts=artifacts(state),
+        artifacts=list_artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,
-        limits=_limits(_within(spec, planned_spec), max_turns, max_tokens, state.working_deadline),
+        limits=_build_limits(
+            _lower_limits(spec, planned_spec), max_turns, max_tokens, state.working_deadline
+        ),
         compared=_is_compared(state, spec),
-        acts_with=_effects_allowed(state, step.id, spec, planned_spec),
+        acts_with=_list_allowed_effects(state, step.id, spec, planned_spec),
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
-        origins=origins_of_step(state, step.id, inputs),
-        batch_until=batch_until(state, step.id),
-        request=words_of_user(state),
+        origins=find_step_origins(state, step.id, inputs),
+        batch_until=compute_batch_end(state, step.id),
+        request=get_user_request(state),
     )
 
 
@@ -186,7 +188,7 @@ def _call_approval_s(state: JobState) -> int | None:
     return None
 
 
-def _max_turns(state: JobState, spec: SpecialistSpec) -> int:
+def _compute_max_turns(state: JobState, spec: SpecialistSpec) -> int:
     """Return the turns of the specialist, at most the job's limit for each handoff."""
     limit = state.submitted.limits.max_turns_per_handoff
     if limit:
@@ -194,7 +196,7 @@ def _max_turns(state: JobState, spec: SpecialistSpec) -> int:
     return spec.max_turns
 
 
-def _effects_allowed(
+def _list_allowed_effects(
     state: JobState, step_id: StepId, spec: SpecialistSpec, planned_spec: SpecialistSpec
 ) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
@@ -204,14 +206,14 @@ def _effects_allowed(
     none. Any other replacement may only use tools of the planned specialist.
     """
     is_of_child_job = state.steps[step_id].outline.specialist == CHILD_JOB_SPECIALIST
-    if state.submitted.parent or is_of_child_job or step_id in helpers_of(state):
+    if state.submitted.parent or is_of_child_job or step_id in find_helpers(state):
         return ()
     if planned_spec is not spec:
         return planned_spec.tools
     return None
 
 
-def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
+def _lower_limits(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
     """Return `spec` with the lower limits of the two on the money and the time of one handoff."""
     lowest: dict[str, Any] = {}
     for name in ("max_usd", "max_seconds"):
@@ -220,7 +222,7 @@ def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
     return spec.model_copy(update=lowest)
 
 
-def role_handoff(
+def build_role_handoff(
     state: JobState,
     spec: SpecialistSpec,
     spec_digest: str,
@@ -239,11 +241,11 @@ def role_handoff(
     deadline = state.role_deadline
     if spec.name == Role.REPLANNER:  # it only adds work, which must end before an answer is made
         deadline = state.working_deadline
-    documents = artifacts(state)
+    documents = list_artifacts(state)
     if spec.name == Role.JUDGE:  # it decides by the evidence in the claims
         documents = ()
     return AgentHandoff(
-        handoff_id=handoff_id(step_id, attempt),
+        handoff_id=build_handoff_id(step_id, attempt),
         job_id=state.job_id,
         step_id=step_id,
         attempt=attempt,
@@ -251,18 +253,18 @@ def role_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=about,
-        context=context_for(state, about),
+        context=build_context(state, about),
         artifacts=documents,
         expected_output_format=dict(schema),
-        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
+        limits=_build_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
         depth=state.submitted.depth,
-        origins=origins_of_job(state),
-        batch_until=role_batch_until(state, spec.name),
+        origins=find_job_origins(state),
+        batch_until=compute_role_batch_end(state, spec.name),
     )
 
 
-def fact_check_handoff(
+def build_fact_check_handoff(
     state: JobState,
     spec: SpecialistSpec,
     spec_digest: str,
@@ -274,11 +276,11 @@ def fact_check_handoff(
     """Return the handoff for the fact-checker. It sees the parts of the answer, with their
     claims and quotes, and the job's documents.
     """
-    parts = sources_of_answer(state)
-    max_turns = _max_turns(state, spec)
+    parts = find_answer_sources(state)
+    max_turns = _compute_max_turns(state, spec)
     context = [ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()]
     return AgentHandoff(
-        handoff_id=handoff_id(FACT_GATE, attempt),
+        handoff_id=build_handoff_id(FACT_GATE, attempt),
         job_id=state.job_id,
         step_id=StepId(FACT_GATE),
         attempt=attempt,
@@ -287,19 +289,21 @@ def fact_check_handoff(
         task_description=task,
         depends_on=tuple(parts),
         context=tuple(context),
-        artifacts=artifacts(state),
+        artifacts=list_artifacts(state),
         expected_output_format=dict(schema),
-        limits=_limits(spec, max_turns, tokens_per_turn(spec) * max_turns, state.working_deadline),
+        limits=_build_limits(
+            spec, max_turns, compute_tokens_per_turn(spec) * max_turns, state.working_deadline
+        ),
         acts_with=(),
         model=state.submitted.model,
         depth=state.submitted.depth,
-        origins=origins_of_job(state),
-        batch_until=role_batch_until(state, FACT_GATE),
-        request=words_of_user(state),
+        origins=find_job_origins(state),
+        batch_until=compute_role_batch_end(state, FACT_GATE),
+        request=get_user_request(state),
     )
 
 
-def _task(step: Step, unfinished: Sequence[StepId]) -> str:
+def _build_task(step: Step, unfinished: Sequence[StepId]) -> str:
     """Return the task, and the names of running dependencies for which its join did not wait."""
     if not unfinished:
         return step.task
@@ -307,7 +311,7 @@ def _task(step: Step, unfinished: Sequence[StepId]) -> str:
     return f"{step.task[:MAX_TASK_CHARS]}\n\nNot here, and not waited for: {names:.900}."
 
 
-def tokens_per_turn(spec: SpecialistSpec) -> int:
+def compute_tokens_per_turn(spec: SpecialistSpec) -> int:
     """Return the token budget for each turn of a specialist. A specialist whose results are cleared
     later than usual has a larger budget: its requests are a quarter longer at most.
     """
@@ -317,12 +321,12 @@ def tokens_per_turn(spec: SpecialistSpec) -> int:
     return max(MIN_TOKENS_PER_TURN, longest * 5 // 4)
 
 
-def _limits(
+def _build_limits(
     spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float
 ) -> HandoffLimits:
     max_microusd = None
     if spec.max_usd is not None:
-        max_microusd = max(1, microusd(spec.max_usd))
+        max_microusd = max(1, to_microusd(spec.max_usd))
     return HandoffLimits(
         max_turns=max_turns,
         max_tokens=max_tokens,
@@ -333,7 +337,7 @@ def _limits(
     )
 
 
-def artifacts(state: JobState) -> tuple[Artifact, ...]:
+def list_artifacts(state: JobState) -> tuple[Artifact, ...]:
     """Return the reference to the job's documents; empty if it has none."""
     if state.submitted.manifest is None:
         return ()
@@ -359,14 +363,14 @@ for one call of such a role, so the steps have most of the slack.
 """
 
 
-def batch_until(state: JobState, step_id: StepId) -> float | None:
+def compute_batch_end(state: JobState, step_id: StepId) -> float | None:
     """Return the time until which calls of a step go through batches, in Unix seconds. After it,
     there is just enough time to end the job with live calls. None: all its calls are live.
     """
-    return _end_of_batches(state, state.steps_after.get(step_id, 0))
+    return _compute_batch_end(state, state.steps_after.get(step_id, 0))
 
 
-def role_batch_until(state: JobState, role: str) -> float | None:
+def compute_role_batch_end(state: JobState, role: str) -> float | None:
     """Return the time until which calls of a role go through batches, in Unix seconds. After it,
     there is just enough time to end the job with live calls, also if steps run after the role.
     None: all its calls are live.
@@ -378,13 +382,13 @@ def role_batch_until(state: JobState, role: str) -> float | None:
     is_last_review = role == Role.ASSESSOR and not state.may_send_back
     if role != Role.SYNTHESIZER and not is_last_review:
         after = 2 + max(state.steps_after.values(), default=0)  # the longest chain, and a review
-    until = _end_of_batches(state, after)
+    until = _compute_batch_end(state, after)
     if until is None or role not in PLANNING_ROLES:
         return until
     return state.as_of + PLANNING_SHARE * (until - state.as_of)
 
 
-def _end_of_batches(state: JobState, after: int) -> float | None:
+def _compute_batch_end(state: JobState, after: int) -> float | None:
     """Return the time until which calls go through batches.
 
     Args:

@@ -12,7 +12,7 @@ with the question.
 """
 
 
-def steps_left(state: JobState) -> int:
+def count_steps_left(state: JobState) -> int:
     """Return the number of steps that the job's limit still allows; 0 in mode `single`, which
     has no other specialists.
     """
@@ -24,10 +24,10 @@ def steps_left(state: JobState) -> int:
 def can_help(state: JobState) -> bool:
     """Return whether the job's limits on steps and handoffs allow another helper step."""
     foreseen = state.handoffs + state.waiting_count + HANDOFFS_OF_A_NEED
-    return steps_left(state) > 0 and foreseen <= state.submitted.limits.max_handoffs
+    return count_steps_left(state) > 0 and foreseen <= state.submitted.limits.max_handoffs
 
 
-def helpers_of(state: JobState) -> frozenset[StepId]:
+def find_helpers(state: JobState) -> frozenset[StepId]:
     """Return the helper steps. A helper step has no helper steps."""
     helpers: set[StepId] = set()
     for step in state.steps.values():

@@ -24,7 +24,7 @@ than a fifth of a small budget, and the steps need the other half.
 """
 
 
-def why_spent(state: JobState) -> str:
+def explain_spent_budget(state: JobState) -> str:
     """Return which budget is spent, or '' if none is. A child job's share may be too small for
     one call although almost nothing is used.
     """
@@ -44,14 +44,14 @@ def why_spent(state: JobState) -> str:
             return "the job's budget is spent"
 
 
-def reason_for_decision(state: JobState) -> str:
+def explain_budget_decision(state: JobState) -> str:
     """Return why the job waits for its user to raise a budget, or '' if it does not wait."""
     if state.asked_at is not None and not state.ended:
-        return why_spent(state)
+        return explain_spent_budget(state)
     return ""
 
 
-def amount(name: str, value: int) -> str:
+def format_amount(name: str, value: int) -> str:
     """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
     for measure in MEASURES:
         if measure.limit == name:
@@ -63,13 +63,13 @@ def _set_limits(limits: JobLimits) -> str:
     """Return the limits on the budget that are set."""
     amounts: list[str] = []
     for measure in MEASURES:
-        limit = measure.of(limits)
+        limit = measure.get_limit(limits)
         if limit is not None:
             amounts.append(measure.text(limit))
     return ", ".join(amounts)
 
 
-def closing_roles(state: JobState) -> tuple[str, ...]:
+def list_closing_roles(state: JobState) -> tuple[str, ...]:
     """Return the roles and the fact-checker that may be called to end a job with this plan.
     Empty before there is a plan.
     """
@@ -96,21 +96,21 @@ def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) ->
     only a job that wraps up at its limit has a reserve.
 
     Args:
-        foreseen: upper bound of a call of each of the `closing_roles`.
+        foreseen: upper bound of a call of each of the `list_closing_roles`.
     """
     limits = state.submitted.limits
-    turns = len(closing_roles(state))
+    turns = len(list_closing_roles(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
     reserves: dict[str, int] = {}
     for measure in MEASURES:
-        limit = measure.of(limits)
+        limit = measure.get_limit(limits)
         if not limit:
             continue
         if measure.counts_calls:
             reserve = min(turns, (limit - 1) // 2)  # the steps get at least one
         else:
-            needed_amount = sum(measure.worst(call) for call in foreseen)
+            needed_amount = sum(measure.get_worst(call) for call in foreseen)
             reserve = _reserve(needed_amount, limit)
         if reserve:
             reserves[measure.kept] = reserve

@@ -8,7 +8,7 @@ from handoff_queue.shared.types.events import BY_SCHEDULE, AnswerMethod, JobStat
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import OnTimeout
-from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks, list_parts
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     CheckGates,
@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
-from handoff_queue.supervisor.lifecycle.job_budget import why_spent
+from handoff_queue.supervisor.lifecycle.job_budget import explain_spent_budget
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -49,7 +49,7 @@ such jobs need at least 333 evaluations a second.
 """
 
 
-def why_cancelled(state: JobState) -> str:
+def explain_cancel(state: JobState) -> str:
     """Return in words who cancelled the job."""
     if state.cancelled_by == "user":
         return "cancelled by the user"
@@ -65,7 +65,7 @@ def check_or_end(state: JobState, *, may_send_back: bool) -> Command:
     is_unchecked = (
         state.submitted.gates is not None and state.gated is None and state.synthesized is not None
     )
-    if is_unchecked and parts_of(state):
+    if is_unchecked and list_parts(state):
         return CheckGates(may_send_back)
     return end(state)
 
@@ -78,7 +78,7 @@ def end(state: JobState) -> EndJob:
     if not state.usable_steps:
         return _fail(state)
     status = JobStatus.OK if _is_whole(state) else JobStatus.PARTIAL
-    return EndJob(status, why_spent(state) or None)
+    return EndJob(status, explain_spent_budget(state) or None)
 
 
 def _is_whole(state: JobState) -> bool:
@@ -99,7 +99,7 @@ def _fail(state: JobState) -> EndJob:
     follow from this one.
     """
     if state.spent is not None:
-        return EndJob(JobStatus.FAILED, f"{why_spent(state)}, and {NOTHING_USABLE}")
+        return EndJob(JobStatus.FAILED, f"{explain_spent_budget(state)}, and {NOTHING_USABLE}")
     skipped_count = 0
     for step_id, step in state.steps.items():
         if step.is_skipped:
@@ -125,7 +125,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
         case Phase.WORKING:
             return (_stop_working(state, why),)
         case Phase.SYNTHESIZING:
-            return (_answer_by_code(state),)
+            return (_build_answer_by_code(state),)
         case Phase.ANSWERING:
             return end_checking(state, why) or (check_or_end(state, may_send_back=False),)
         case Phase.ENDED:
@@ -142,16 +142,16 @@ def _stop_working(state: JobState, why: str) -> Command:
         return check_or_end(state, may_send_back=False)
     if state.is_reviewed and not state.review_over:
         return SkipReview(why)
-    return _answer_by_code(state)
+    return _build_answer_by_code(state)
 
 
-def _answer_by_code(state: JobState) -> ChooseAnswer:
+def _build_answer_by_code(state: JobState) -> ChooseAnswer:
     """Return the command that makes the answer without a synthesizer."""
-    method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
+    method = AnswerMethod.MERGED if find_usable_sinks(state) else AnswerMethod.NONE
     return ChooseAnswer(method)
 
 
-def commands_after_end(state: JobState, now: float) -> tuple[Command, ...]:
+def build_commands_after_end(state: JobState, now: float) -> tuple[Command, ...]:
     """Return the commands that report the end: to the parent job, or else to the end task and
     the webhook whose next attempt is due.
     """
@@ -159,7 +159,7 @@ def commands_after_end(state: JobState, now: float) -> tuple[Command, ...]:
         if state.parent_told:
             return ()
         return (TellParent(),)
-    task_due, webhook_due = _end_task_due(state), _webhook_due(state)
+    task_due, webhook_due = _end_task_due(state), _get_webhook_due(state)
     commands: list[Command] = []
     if task_due is not None and task_due <= now:
         commands.append(SendEndTask(state.end_task.attempts + 1))
@@ -174,7 +174,7 @@ def _end_task_due(state: JobState) -> float | None:
     return _next_attempt_at(state.end_task)
 
 
-def _webhook_due(state: JobState) -> float | None:
+def _get_webhook_due(state: JobState) -> float | None:
     if state.submitted.webhook_url is None:
         return None
     return _next_attempt_at(state.webhook)
@@ -191,7 +191,7 @@ def _next_attempt_at(delivery: Delivery) -> float | None:
     return delivery.tried_at + WEBHOOK_BACKOFF_S[delivery.attempts]
 
 
-def question_due(state: JobState, question: Question) -> float:
+def get_question_due(state: JobState, question: Question) -> float:
     """Return the time of the next reminder, or of the default answer if that comes first. Unix
     time in seconds.
     """
@@ -228,7 +228,9 @@ def next_due(
         wait_s = min(max(shortest_s, quarter_of_age_s), longest_s)
         return min(now + wait_s, max(state.deadline, now + 1.0))
     until = _next_time_limit(state, now)
-    if not _handoffs_without_claim(state, observations).issuperset(state.step_index.outside_chords):
+    if not _find_handoffs_without_claim(state, observations).issuperset(
+        state.step_index.outside_chords
+    ):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
 
@@ -239,9 +241,9 @@ def _next_time_limit(state: JobState, now: float) -> float:
     """
     times: list[float] = []
     if state.question:
-        times.append(question_due(state, state.question))
+        times.append(get_question_due(state, state.question))
     for call in state.open_calls:
-        times.append(question_due(state, call))
+        times.append(get_question_due(state, call))
     does_time_run = state.question is None or (state.asks_about_steps and not state.is_only_asking)
     if does_time_run:
         times.append(state.deadline)
@@ -260,11 +262,13 @@ def _report_due(state: JobState, now: float) -> float | None:
         if state.parent_told:
             return None
         return max(now, state.as_of) + TELL_AGAIN_AFTER_S
-    times = [_end_task_due(state), _webhook_due(state)]
+    times = [_end_task_due(state), _get_webhook_due(state)]
     return min((time for time in times if time is not None), default=None)
 
 
-def _handoffs_without_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:
+def _find_handoffs_without_claim(
+    state: JobState, observations: Observations | None
+) -> set[HandoffId]:
     """Return the observed handoffs that wait without a message, or whose child jobs have begun."""
     handoff_ids: set[HandoffId] = set()
     if observations is None:

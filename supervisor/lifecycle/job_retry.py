@@ -23,9 +23,9 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.conflict_resolution import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
-from handoff_queue.supervisor.lifecycle.forks import specialists_of_fork
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
-from handoff_queue.supervisor.lifecycle.job_budget import amount
+from handoff_queue.supervisor.lifecycle.forks import get_fork_specialists
+from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
+from handoff_queue.supervisor.lifecycle.job_budget import format_amount
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     Delivery,
@@ -71,7 +71,7 @@ def retry_of(
             continue
         if limit <= used:
             raise UserError(
-                f"{state.job_id} has used {amount(name, used)} already: give a higher limit"
+                f"{state.job_id} has used {format_amount(name, used)} already: give a higher limit"
             )
         new_limits[name] = limit
     if not new_limits:
@@ -120,9 +120,8 @@ def _check_budget_is_left(state: JobState, usage: Mapping[str, int], from_step: 
         UserError: the budget of the job is spent, or the slice of one of its child jobs.
     """
     if state.spent_its_own:
-        raise UserError(
-            f"the budget of {state.job_id} is spent ({_usage_text(state, usage)}): {RAISE_LIMITS}"
-        )
+        spent = _describe_usage(state, usage)
+        raise UserError(f"the budget of {state.job_id} is spent ({spent}): {RAISE_LIMITS}")
     steps = ", ".join(_cut_short(state, from_step)) if state.ended else ""
     if steps:
         why = f"the budget of {state.job_id} leaves a child job of {steps} too small a share"
@@ -134,13 +133,13 @@ def _has_gaps(state: JobState) -> bool:
     return state.status is JobStatus.PARTIAL and bool(state.incomplete_steps)
 
 
-def _usage_text(state: JobState, usage: Mapping[str, int]) -> str:
+def _describe_usage(state: JobState, usage: Mapping[str, int]) -> str:
     """Return the usage of each limit that the job has: `12 turns of 12 turns, $0.5 of $0.4`."""
     parts: list[str] = []
     for name, value in usage.items():
         limit = getattr(state.submitted.limits, name)
         if limit:
-            parts.append(f"{amount(name, value)} of {amount(name, limit)}")
+            parts.append(f"{format_amount(name, value)} of {format_amount(name, limit)}")
     return ", ".join(parts)
 
 
@@ -162,10 +161,10 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     """
     if not state.ended:
         if state.asked_at is not None:
-            return _changes_after_raised_budget(state, event)
+            return _build_raised_budget_changes(state, event)
         return {}
-    roots = _roots(state, event)
-    downstream = state.downstream(roots) - roots
+    roots = _find_roots(state, event)
+    downstream = state.find_downstream(roots) - roots
     kept_ids = frozenset[StepId]()
     keeps_answer = False
     if event.keeps_results and event.from_step is None:
@@ -176,21 +175,21 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         answer=keeps_answer,
         is_known_above=event.continuation is not None and event.continuation.is_known,
     )
-    phase = Phase.WORKING if state.plan else first_phase(state.mode)
+    phase = Phase.WORKING if state.plan else get_first_phase(state.mode)
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
         steps[step_id] = _without_failures(steps[step_id], event)
         if step_id not in kept_ids:
             steps[step_id] = _reset_for_attempt(steps[step_id], event)
     return {
-        "status": _status_after_retry(state),
+        "status": _get_status_after_retry(state),
         "phase": phase,
         "steps": steps,
-        "specialists": specialists_of_fork(state.submitted),
+        "specialists": get_fork_specialists(state.submitted),
         "started_at": at,
-        "submitted": _submission_with_raised_limits(state, event),
+        "submitted": _raise_limits(state, event),
         "handoffs": 0,
-        "verified_usage": state.verified_usage.after_retry(),
+        "verified_usage": state.verified_usage.restart(),
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
         "kept": kept_results,
@@ -240,7 +239,7 @@ def drop_kept_answer(
     """
     if state.kept.is_nothing or event.status not in USABLE:
         return {}
-    if not reopened and parse_step_id(event.handoff_id) in helpers_of(state):
+    if not reopened and parse_step_id(event.handoff_id) in find_helpers(state):
         return {}
     changes: dict[str, Any] = {}
     if state.kept.answer:
@@ -255,7 +254,7 @@ def in_doubt(state: JobState) -> frozenset[StepId]:
     """
     if not state.kept.steps:
         return frozenset()
-    return state.downstream(frozenset(state.unsettled_steps)) & {*state.kept.steps}
+    return state.find_downstream(frozenset(state.unsettled_steps)) & {*state.kept.steps}
 
 
 def answer_stands(state: JobState) -> bool:
@@ -265,14 +264,14 @@ def answer_stands(state: JobState) -> bool:
     return state.kept.answer and state.synthesized is not None
 
 
-def first_phase(mode: Mode) -> Phase:
+def get_first_phase(mode: Mode) -> Phase:
     """Return the first phase of a job without a plan."""
     if mode is Mode.AUTO:
         return Phase.ROUTING
     return Phase.PLANNING
 
 
-def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
+def _find_roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     """Return the steps at which the retry begins: the unsettled steps and the named step.
     Without a named step: the unsettled and the incomplete steps.
     """
@@ -289,7 +288,7 @@ def _without_failures(step: StepState, event: RetryRequested) -> StepState:
     specialist does it again. A child job gets its step again only if the retry raises
     a budget.
     """
-    has_more = any(measure.of(event) for measure in MEASURES)
+    has_more = any(measure.get_limit(event) for measure in MEASURES)
     given_to = None
     if step.outline.specialist == CHILD_JOB_SPECIALIST and not has_more:
         given_to = step.given_to
@@ -321,7 +320,7 @@ def _keep_acted_step(step: StepState) -> StepState:
     return step.model_copy(update={"status": StepStatus.WAITING})
 
 
-def _submission_with_raised_limits(state: JobState, event: RetryRequested) -> JobSubmitted:
+def _raise_limits(state: JobState, event: RetryRequested) -> JobSubmitted:
     """Return the submission with its raised limits and, for a resumed child job, its new parent."""
     limits = raise_limits(state.submitted.limits, event)
     if event.continuation is None:
@@ -345,7 +344,7 @@ def _without_answer(state: JobState) -> dict[str, Any]:
     }
 
 
-def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict[str, Any]:
+def _build_raised_budget_changes(state: JobState, event: RetryRequested) -> dict[str, Any]:
     """Return the changes for a job that continues after its user raised a budget. Only steps
     that a budget stopped run again, and the job's time was not stopped.
     """
@@ -354,17 +353,17 @@ def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict
         if step.is_settled and step.stop_reason in BUDGETS:
             steps[step_id] = _reset_for_attempt(step, event)
     return {
-        "status": _status_after_retry(state),
+        "status": _get_status_after_retry(state),
         "steps": steps,
         "spent": None,
         "spent_its_own": False,
         "asked_at": None,
         "judged": keep_good_judgement(state),
-        "submitted": _submission_with_raised_limits(state, event),
+        "submitted": _raise_limits(state, event),
     }
 
 
-def _status_after_retry(state: JobState) -> JobStatus:
+def _get_status_after_retry(state: JobState) -> JobStatus:
     """Return the status of the continued job. A job without a plan has not begun."""
     if state.plan is None:
         return JobStatus.QUEUED

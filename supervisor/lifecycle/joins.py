@@ -42,7 +42,7 @@ class FanIn:
     """Added steps that must have ended, with any outcome."""
 
 
-def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
+def get_fan_in(state: JobState, step_id: StepId) -> FanIn:
     """Return the fan-in of a step."""
     outline = state.steps[step_id].outline
     parts = tuple(part for part in outline.depends_on if part not in outline.helpers)
@@ -52,7 +52,7 @@ def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
     return FanIn(step_id, parts, join, outline.helpers)
 
 
-def last_fan_in(state: JobState) -> FanIn:
+def get_last_fan_in(state: JobState) -> FanIn:
     """Return the fan-in of the answer."""
     join = None
     if state.plan and not state.waits_for_all:
@@ -60,7 +60,7 @@ def last_fan_in(state: JobState) -> FanIn:
     return FanIn(None, state.sinks if join else (), join)
 
 
-def state_of_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState, str]:
+def evaluate_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState, str]:
     """Return the state of a fan-in, and the reason as text. The reason is '' for an open
     fan-in, and for a fan-in without a join that can continue.
     """
@@ -71,10 +71,10 @@ def state_of_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState
     left = sum(not part.is_settled for part in parts)
     if fan_in.join is None:
         return _state_without_join(fan_in, usable, left)
-    why_broken = _why_broken(state, fan_in.join, usable, left)
+    why_broken = _explain_broken(state, fan_in.join, usable, left)
     if why_broken:
         return JoinState.BROKEN, why_broken
-    why_met = _why_met(state, fan_in, fan_in.join, usable, left, now)
+    why_met = _explain_met(state, fan_in, fan_in.join, usable, left, now)
     if why_met:
         return JoinState.MET, why_met
     return JoinState.OPEN, ""
@@ -90,10 +90,10 @@ def _state_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinStat
 
 def is_met(state: JobState, fan_in: FanIn, now: float) -> bool:
     """Return whether a fan-in can continue."""
-    return state_of_join(state, fan_in, now)[0] is JoinState.MET
+    return evaluate_join(state, fan_in, now)[0] is JoinState.MET
 
 
-def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
+def _explain_broken(state: JobState, join: Join, usable: int, left: int) -> str:
     """Return why the join can never be satisfied; '' if it still can.
 
     Args:
@@ -114,7 +114,9 @@ def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
     return ""
 
 
-def _why_met(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float) -> str:
+def _explain_met(
+    state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float
+) -> str:
     """Return why the fan-in continues now; '' if it waits.
 
     Args:
@@ -147,8 +149,8 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
 def _fan_ins_of(state: JobState, dependents: Collection[StepId]) -> list[FanIn]:
     """Return the fan-ins that wait for a step with these dependents."""
     if dependents:
-        return [fan_in_of(state, dependent) for dependent in dependents]
-    return [last_fan_in(state)]
+        return [get_fan_in(state, dependent) for dependent in dependents]
+    return [get_last_fan_in(state)]
 
 
 def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
@@ -156,10 +158,10 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     does not wait; empty if there are none.
     """
     for fan_in in _fan_ins_with_join(state):
-        join, why = state_of_join(state, fan_in, now)
+        join, why = evaluate_join(state, fan_in, now)
         if join is not JoinState.MET:
             continue
-        late_steps = _late_for(state, fan_in)
+        late_steps = _find_late_steps(state, fan_in)
         if late_steps:
             waiting = fan_in.step or "the answer"
             return (AbandonSteps(late_steps, f"not waited for: {why} for {waiting}"),)
@@ -190,7 +192,7 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     counted_fan_ins: list[CountedFanIn] = []
     for fan_in in _fan_ins_of(state, sorted(dependents)):
         if fan_in.join:
-            wakes_from = _wakes_from(fan_in.join, len(fan_in.parts))
+            wakes_from = _count_needed_results(fan_in.join, len(fan_in.parts))
             counted_fan_ins.append(CountedFanIn(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
     return tuple(counted_fan_ins)
 
@@ -202,13 +204,13 @@ def _fan_ins_with_join(state: JobState) -> list[FanIn]:
     waiting: list[FanIn] = []
     for step_id in state.step_index.next:
         if state.steps[step_id].outline.join:
-            waiting.append(fan_in_of(state, step_id))
+            waiting.append(get_fan_in(state, step_id))
     if state.plan.join:
-        return [*waiting, last_fan_in(state)]
+        return [*waiting, get_last_fan_in(state)]
     return waiting
 
 
-def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
+def _find_late_steps(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
     """Return the unsettled parts of a fan-in, and their unsettled dependencies, for which no
     other waiting step waits, in the plan's order.
     """
@@ -230,7 +232,7 @@ def _is_any_waiting(state: JobState, step_ids: Collection[StepId]) -> bool:
     return any(state.steps[step_id].status is StepStatus.WAITING for step_id in step_ids)
 
 
-def _wakes_from(join: Join, parts: int) -> int:
+def _count_needed_results(join: Join, parts: int) -> int:
     """Return the number of usable results from which the fan-in may continue. With a time
     limit it is `at_least`, because after that time this number is enough.
     """

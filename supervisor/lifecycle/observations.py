@@ -61,7 +61,7 @@ class Observations:
     refused_queues: frozenset[str] = frozenset()
     """Specialists whose queue the Redis user of the supervisors may not use."""
 
-    def able_specialists(self, specialist: str) -> tuple[str, ...]:
+    def list_able_specialists(self, specialist: str) -> tuple[str, ...]:
         """Return the other specialists with the same capability, the least busy first."""
         own_load = self.loads.get(specialist)
         if own_load is None:

@@ -84,7 +84,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
             return self._build(self._base, self._layer | {key: _REMOVED}, self._size - 1)
         return self
 
-    def keys_changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
+    def find_changed_keys(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
         """Return the keys whose values are other objects than in an earlier version.
 
         The keys of this version come first, in its order. The keys that only the earlier

@@ -53,7 +53,7 @@ def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
             _known.move_to_end(id(steps))
             _, graph = known
             return graph
-    graph = _graph_of(steps)
+    graph = _build_graph(steps)
     with _lock:
         _known[id(steps)] = (steps, graph)
         while len(_known) > MAX_CACHED_GRAPHS:
@@ -61,7 +61,7 @@ def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     return graph
 
 
-def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
+def _build_graph(steps: tuple[StepOutline, ...]) -> PlanGraph:
     direct_dependents: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
     has_child_jobs = False
     for step in steps:
@@ -80,13 +80,13 @@ def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
         dependents=dependents,
         sinks=tuple(sinks),
         places=places,
-        after_review=_ids_after_review(steps, dependents),
-        steps_after=_steps_after(steps, dependents),
+        after_review=_find_ids_after_review(steps, dependents),
+        steps_after=_count_steps_after(steps, dependents),
         has_child_jobs=has_child_jobs,
     )
 
 
-def _steps_after(
+def _count_steps_after(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> dict[StepId, int]:
     """Return the length of the longest chain of dependents after each step. A step is counted when
@@ -108,14 +108,14 @@ def _steps_after(
     return counts
 
 
-def _ids_after_review(
+def _find_ids_after_review(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> frozenset[StepId]:
     marked = {step.id for step in steps if step.after is not None}
-    return frozenset(marked | reachable(marked, dependents.__getitem__))
+    return frozenset(marked | find_reachable(marked, dependents.__getitem__))
 
 
-def reachable(
+def find_reachable(
     roots: Iterable[StepId], neighbours: Callable[[StepId], Iterable[StepId]]
 ) -> set[StepId]:
     """Return the steps that are reached from the roots in one or more moves along the graph.

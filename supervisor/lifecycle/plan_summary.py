@@ -16,8 +16,8 @@ from handoff_queue.shared.types.events import (
     StepOutline,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.lifecycle.state import JobState, outlines_of
-from handoff_queue.supervisor.text.repeated_step_names import source_of
+from handoff_queue.supervisor.lifecycle.state import JobState, get_outlines
+from handoff_queue.supervisor.text.repeated_step_names import find_source
 
 FEW_STEPS = 20
 """Plans with at most this many steps get no summary: readers show each of their handoffs."""
@@ -41,7 +41,7 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
         return {}
     if not any(map(_changes_plan, events)) and _has_begun(state):
         return {}
-    return {"plan_short": in_short(outlines_of(later.steps))}
+    return {"plan_short": in_short(get_outlines(later.steps))}
 
 
 def _has_begun(state: JobState) -> bool:
@@ -61,18 +61,18 @@ def in_short(steps: Sequence[StepOutline]) -> str:
     """
     if len(steps) <= FEW_STEPS:
         return ""
-    parts = _parts(steps)
+    parts = _group_steps(steps)
     visible_parts = parts[:MAX_PARTS]
     other_steps = len(steps) - sum(part["count"] for part in visible_parts)
     summary = {"steps": len(steps), "parts": visible_parts, "other_steps": other_steps}
     return json.dumps(summary, separators=(",", ":"))
 
 
-def _parts(steps: Iterable[StepOutline]) -> list[dict[str, Any]]:
+def _group_steps(steps: Iterable[StepOutline]) -> list[dict[str, Any]]:
     """Return a part for each source and specialist, in the order of their first steps."""
     parts: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
-        whose = (source_of(step.id) or step.id, step.specialist)
+        whose = (find_source(step.id) or step.id, step.specialist)
         part = parts.setdefault(
             whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist}
         )

@@ -8,16 +8,16 @@ from handoff_queue.supervisor.lifecycle.job_retry import in_doubt
 from handoff_queue.supervisor.lifecycle.joins import (
     FanIn,
     JoinState,
-    fan_in_of,
+    evaluate_join,
+    get_fan_in,
     is_met,
-    state_of_join,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 ALL_SKIPPED = "the steps that it depends on were skipped"
 
 
-def ready_steps(state: JobState, now: float) -> list[StepId]:
+def find_ready_steps(state: JobState, now: float) -> list[StepId]:
     """Return the steps that can begin. A step waits if the review may still send back a step that
     it depends on.
     """
@@ -25,7 +25,7 @@ def ready_steps(state: JobState, now: float) -> list[StepId]:
     step_ids: list[StepId] = []
     for step_id in state.step_index.next:
         is_certain = doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
-        if is_certain and is_met(state, fan_in_of(state, step_id), now):
+        if is_certain and is_met(state, get_fan_in(state, step_id), now):
             step_ids.append(step_id)
     return step_ids
 
@@ -39,8 +39,8 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
     skipped_steps: list[StepId] = []
     for step_id in state.step_index.next:
         if state.steps[step_id].outline.depends_on:
-            fan_in = fan_in_of(state, step_id)
-            join, why = state_of_join(state, fan_in, now)
+            fan_in = get_fan_in(state, step_id)
+            join, why = evaluate_join(state, fan_in, now)
             if join is JoinState.BROKEN and _lacks_only_skipped_parts(state, fan_in):
                 skipped_steps.append(step_id)
             elif join is JoinState.BROKEN:

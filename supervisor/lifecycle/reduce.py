@@ -51,7 +51,7 @@ from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
-from handoff_queue.shared.types.origins import origins_or_unknown, union
+from handoff_queue.shared.types.origins import get_origins, union
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
     apply_approval_event,
@@ -67,17 +67,17 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     without_outcome,
 )
 from handoff_queue.supervisor.lifecycle.forks import (
-    approvals_of_fork,
+    get_fork_approvals,
+    get_fork_specialists,
     keep_results,
-    specialists_of_fork,
 )
 from handoff_queue.supervisor.lifecycle.job_retry import (
     drop_kept_answer,
-    first_phase,
+    get_first_phase,
     rebuild_kept_steps,
     reduce_retry,
 )
-from handoff_queue.supervisor.lifecycle.origins import origins_of_step
+from handoff_queue.supervisor.lifecycle.origins import find_step_origins
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
 from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
@@ -101,8 +101,8 @@ from handoff_queue.supervisor.lifecycle.step_state import (
     send_back_answer,
     with_result,
 )
-from handoff_queue.supervisor.lifecycle.user_messages import after_issue, apply_message_event
-from handoff_queue.supervisor.lifecycle.verified_usage import within_limits
+from handoff_queue.supervisor.lifecycle.user_messages import apply_issue, apply_message_event
+from handoff_queue.supervisor.lifecycle.verified_usage import clamp_to_limits
 
 Steps = Mapping[StepId, StepState]
 
@@ -154,9 +154,9 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         submitted=submitted,
         started_at=recorded.at,
         mode=submitted.mode,
-        phase=first_phase(submitted.mode),
-        specialists=specialists_of_fork(submitted),
-        approved=approvals_of_fork(submitted),
+        phase=get_first_phase(submitted.mode),
+        specialists=get_fork_specialists(submitted),
+        approved=get_fork_approvals(submitted),
     )
 
 
@@ -179,7 +179,7 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
     changes["as_of"] = recorded.at
     if state.is_only_asking:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
-    changes |= _changes_of(state, recorded)
+    changes |= _build_changes(state, recorded)
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = remember_event(state, recorded.event)
     if state.asked_calls and "open" in changes:
@@ -209,7 +209,7 @@ def _with_possible_time(state: JobState, recorded: RecordedEvent) -> RecordedEve
     return recorded
 
 
-def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
+def _build_changes(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
     """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
@@ -218,11 +218,11 @@ def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
             return {"asked_calls": calls}
         return apply_approval_event(state, event, recorded)
     if isinstance(event, JobEvent):
-        return _job_changes(state, event, recorded)
+        return _build_job_changes(state, event, recorded)
     return _step_changes(state, event, recorded.at)
 
 
-def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _build_job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted() | EventRefused():
             return {}
@@ -246,9 +246,9 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
         case DecisionAsked():
             return {"asked_at": recorded.at}
         case WebhookTried():
-            return {"webhook": _delivery_after(state, state.webhook, event, recorded.at)}
+            return {"webhook": _apply_delivery_attempt(state, state.webhook, event, recorded.at)}
         case EndTaskTried():
-            return {"end_task": _delivery_after(state, state.end_task, event, recorded.at)}
+            return {"end_task": _apply_delivery_attempt(state, state.end_task, event, recorded.at)}
         case ParentTold():
             # a report before the end is about an earlier end
             return {"parent_told": state.parent_told or state.ended is not None}
@@ -258,7 +258,7 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
             assert_never(event)
 
 
-def _delivery_after(
+def _apply_delivery_attempt(
     state: JobState, before: Delivery, event: WebhookTried | EndTaskTried, at: float
 ) -> Delivery:
     """Return the delivery of a report about the job's end after an attempt. An attempt to report
@@ -341,7 +341,7 @@ def _apply_handoff_issued(state: JobState, event: HandoffIssued, at: float) -> d
         "open": state.open | {event.handoff_id: event},
         "handoffs": state.handoffs + 1,
         "specialists": {**state.specialists, event.assigned_to: event.specialist},
-        "messages": after_issue(state, event),
+        "messages": apply_issue(state, event),
     }
     if not state.open:
         changes["verified_usage"] = state.verified_usage.model_copy(update={"busy_since": at})
@@ -377,7 +377,7 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
     counts for the usage.
     """
     issued = state.open.get(event.handoff_id)
-    event = within_limits(event, issued, state.submitted.limits)
+    event = clamp_to_limits(event, issued, state.submitted.limits)
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
@@ -385,7 +385,7 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
         "models": tuple(dict.fromkeys((*state.models, *event.models))),
-        "origins": union(state.origins, origins_or_unknown(event.origins)),
+        "origins": union(state.origins, get_origins(event.origins)),
     }
     if issued is None:
         return changes
@@ -411,8 +411,8 @@ def _apply_step_result(state: JobState, event: HandoffFinished, step_id: StepId)
     """Return the changes after a result of a step. Kept steps that depend on it run again."""
     step = state.steps[step_id]
     # a worker that was taken over may leave out the origins of the inputs
-    inputs = origins_of_step(state, step_id, (*step.outline.depends_on, *step.outline.given))
-    origins = union(step.origins, origins_or_unknown(event.origins), inputs)
+    inputs = find_step_origins(state, step_id, (*step.outline.depends_on, *step.outline.given))
+    origins = union(step.origins, get_origins(event.origins), inputs)
     ended_step = with_result(step.model_copy(update={"origins": origins}), event)
     reopened = rebuild_kept_steps(state, event, step_id)
     return {
@@ -445,7 +445,7 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
     if state.arbitrated:  # points that the judge settled for the writer are not revised again
         revised_steps -= {*state.arbitrated.writer} & {*event.repeats}
     steps = dict(state.steps)
-    for step_id in {*revised_steps, *state.downstream(revised_steps)}:
+    for step_id in {*revised_steps, *state.find_downstream(revised_steps)}:
         step = steps[step_id]
         remark = AttemptFeedback(author="assessor", result=event.result, previous=step.result)
         steps[step_id] = reopen_step(step, remark)
@@ -477,7 +477,7 @@ def step_index_of(state: JobState) -> StepIndex:
         unusable=tuple(unusable),
         unsettled=_count_unsettled(steps),
         waits_for=PersistentMap(waits_for),
-        result_bytes=_size(steps),
+        result_bytes=_sum_result_sizes(steps),
         steps_without_result=_count_without_result(steps),
         outside_chords=tuple(outside_chords),
     )
@@ -492,19 +492,21 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
     if later.steps is before.steps:
         if later.open is before.open:
             return before.step_index
-        return replace(before.step_index, outside_chords=_outside_chords(before, later))
+        return replace(
+            before.step_index, outside_chords=_find_handoffs_outside_chords(before, later)
+        )
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return step_index_of(later)
     index, graph = before.step_index, plan_graph_of(later.plan.steps)
-    changed_ids = later.steps.keys_changed_since(before.steps)
-    new_steps = _steps_by_id(later.steps, changed_ids)
-    old_steps = _steps_by_id(before.steps, changed_ids)
-    wait_changes = _changes_of_waits(old_steps, new_steps, graph)
+    changed_ids = later.steps.find_changed_keys(before.steps)
+    new_steps = _select_steps(later.steps, changed_ids)
+    old_steps = _select_steps(before.steps, changed_ids)
+    wait_changes = _count_changed_waits(old_steps, new_steps, graph)
     waits_for = _add_to_counts(index.waits_for, wait_changes)
     next_steps: dict[StepId, bool] = {}
     in_need: dict[StepId, bool] = {}
     unusable: dict[StepId, bool] = {}
-    for step_id, step in _steps_by_id(later.steps, (*changed_ids, *wait_changes)).items():
+    for step_id, step in _select_steps(later.steps, (*changed_ids, *wait_changes)).items():
         next_steps[step_id] = _is_next(step, waits_for[step_id])
         in_need[step_id] = _is_in_need(step)
         unusable[step_id] = _is_unusable(step)
@@ -515,19 +517,19 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
         unusable=_update_members(index.unusable, unusable, graph),
         unsettled=index.unsettled + _count_unsettled(new) - _count_unsettled(old),
         waits_for=waits_for,
-        result_bytes=index.result_bytes + _size(new) - _size(old),
+        result_bytes=index.result_bytes + _sum_result_sizes(new) - _sum_result_sizes(old),
         steps_without_result=index.steps_without_result
         + _count_without_result(new)
         - _count_without_result(old),
-        outside_chords=_outside_chords(before, later),
+        outside_chords=_find_handoffs_outside_chords(before, later),
     )
 
 
-def _steps_by_id(steps: Steps, step_ids: Iterable[StepId]) -> dict[StepId, StepState]:
+def _select_steps(steps: Steps, step_ids: Iterable[StepId]) -> dict[StepId, StepState]:
     return {step_id: steps[step_id] for step_id in step_ids}
 
 
-def _changes_of_waits(old_steps: Steps, new_steps: Steps, graph: PlanGraph) -> dict[StepId, int]:
+def _count_changed_waits(old_steps: Steps, new_steps: Steps, graph: PlanGraph) -> dict[StepId, int]:
     """Return by how much the number of unsettled dependencies changes, for each dependent of a
     step that was settled or reopened.
 
@@ -581,11 +583,11 @@ def _update_members(
     return members
 
 
-def _outside_chords(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
+def _find_handoffs_outside_chords(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     """Return the open handoffs in no chord of the later state."""
     known = before.step_index.outside_chords
     handoff_ids = [handoff_id for handoff_id in known if handoff_id in later.open]
-    for handoff_id in later.open.keys_changed_since(before.open):
+    for handoff_id in later.open.find_changed_keys(before.open):
         issued = later.open.get(handoff_id)
         if issued is not None and issued.group is None and handoff_id not in known:
             handoff_ids.append(handoff_id)
@@ -627,7 +629,7 @@ def _is_unusable(step: StepState) -> bool:
     return step.is_settled and not step.is_usable
 
 
-def _size(steps: Iterable[StepState]) -> int:
+def _sum_result_sizes(steps: Iterable[StepState]) -> int:
     """Return the total size of the results of steps, in bytes."""
     total = 0
     for step in steps:

@@ -27,14 +27,14 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.plan_graph import reachable
+from handoff_queue.supervisor.lifecycle.plan_graph import find_reachable
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
     StepStatus,
-    new_steps,
-    outlines_of,
+    create_steps,
+    get_outlines,
 )
 from handoff_queue.supervisor.lifecycle.step_state import keep_open_question
 
@@ -52,7 +52,7 @@ def should_replan(state: JobState, now: float) -> bool:
         is_possible
         and not state.waits_for_all
         and not state.patches.is_final
-        and reason_against_patch(state) is None
+        and explain_patch_limit(state) is None
         and has_news(state)
     )
 
@@ -70,7 +70,7 @@ def has_news(state: JobState) -> bool:
     return False
 
 
-def max_new_steps(state: JobState) -> int:
+def compute_max_new_steps(state: JobState) -> int:
     """Return the number of steps that a patch may add. One handoff is for the replanner."""
     limits = state.submitted.limits
     within_steps = limits.max_steps - len(state.steps)
@@ -78,7 +78,7 @@ def max_new_steps(state: JobState) -> int:
     return max(0, min(within_steps, within_handoffs))
 
 
-def patchable_steps(state: JobState) -> tuple[StepId, ...]:
+def find_patchable_steps(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a patch can change or drop: steps without a handoff so far."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -87,17 +87,17 @@ def patchable_steps(state: JobState) -> tuple[StepId, ...]:
     return tuple(step_ids)
 
 
-def reason_against_patch(state: JobState) -> str | None:
+def explain_patch_limit(state: JobState) -> str | None:
     """Return which limit of the job forbids another patch; None: no limit does."""
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
         return f"its limit of {limits.max_rounds} rounds is reached"
-    if not max_new_steps(state):
+    if not compute_max_new_steps(state):
         return f"it has {len(state.steps)} steps, and its limits allow no more"
     return None
 
 
-def reason_for_no_replanning(state: JobState) -> str | None:
+def explain_no_replanning(state: JobState) -> str | None:
     """Return why the job is not replanned any more; None if it is not adaptive, or the
     replanner had nothing more to change.
     """
@@ -108,7 +108,7 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         repeated_steps = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
         return f"the replanner asked for the same work again ({repeated_steps})"
     if has_news(state) and not state.patches.is_final:
-        return reason_against_patch(state)
+        return explain_patch_limit(state)
     return None
 
 
@@ -136,7 +136,7 @@ def apply_patch(
         unbegun: steps that can be changed or dropped.
         most_steps: most steps of a plan with added steps.
     """
-    dropped_ids = _steps_to_drop(plan, patch, unbegun)
+    dropped_ids = _find_steps_to_drop(plan, patch, unbegun)
     changeable, absent = set(unbegun), set(dropped_ids)
     changed_steps: dict[StepId, Step] = {}
     late_ids = dict.fromkeys(step_id for step_id in patch.drop if step_id not in changeable)
@@ -166,7 +166,7 @@ def apply_patch(
     return PatchedPlan(patched, added_steps, tuple(changed_steps.values()), dropped_ids, too_late)
 
 
-def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
+def _find_steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
     """Return the steps that the patch drops.
 
     A final patch drops each step that has not begun, unless a kept step depends on it. The steps
@@ -176,7 +176,7 @@ def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple
     if not patch.finalize:
         return tuple(step_id for step_id in patch.drop if step_id in droppable)
     begun_ids = [step.id for step in plan.steps if step.id not in droppable]
-    needed_ids = reachable(
+    needed_ids = find_reachable(
         begun_ids, lambda name: own_dependencies(plan.by_id[name].depends_on, plan.given)
     )
     return tuple(step_id for step_id in unbegun if step_id not in needed_ids)
@@ -195,9 +195,9 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     for step_id, step in state.steps.items():
         if step_id not in dropped_ids:
             steps[step_id] = step
-    changed_steps = new_steps(event.changed)
-    steps |= changed_steps | new_steps(event.added)
-    changes: dict[str, Any] = {"plan": event.plan, "steps": outlines_of(steps)}
+    changed_steps = create_steps(event.changed)
+    steps |= changed_steps | create_steps(event.added)
+    changes: dict[str, Any] = {"plan": event.plan, "steps": get_outlines(steps)}
     if event.added:
         changes["synthesis"] = Synthesis.RECONCILE
     if any(outline.after for outline in (*event.added, *event.changed)):
@@ -224,11 +224,11 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
         case HandoffIssued(assigned_to=role) if role == Role.REPLANNER:
             return history.model_copy(update={"shown": tuple(history.news)})
         case HandoffFinished() if event.handoff_id in state.open:
-            return _after_result(history, state.open[event.handoff_id], event)
+            return _apply_result(history, state.open[event.handoff_id], event)
         case PlanPatched():
-            return _after_patch(history, event)
+            return _apply_patch(history, event)
         case RetryRequested() if state.ended:
-            return _after_retry(history, event)
+            return _apply_retry(history, event)
         case _:
             return history
 
@@ -238,7 +238,7 @@ def _without_counted_patches(history: PatchHistory) -> PatchHistory:
     return PatchHistory(made=history.made, made_before=len(history.made))
 
 
-def _after_retry(history: PatchHistory, event: RetryRequested) -> PatchHistory:
+def _apply_retry(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     """Return the history after a retry. A retry that only fills gaps is not replanned, so the
     reason against replanning stays.
     """
@@ -247,7 +247,7 @@ def _after_retry(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     return _without_counted_patches(history)
 
 
-def _after_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
+def _apply_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
     """Return the history after a patch, without the results that the replanner has now seen."""
     unseen: dict[HandoffId, str] = {}
     for handoff_id, group in history.news.items():
@@ -258,7 +258,7 @@ def _after_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
     )
 
 
-def _after_result(
+def _apply_result(
     history: PatchHistory, issued: HandoffIssued, event: HandoffFinished
 ) -> PatchHistory:
     """Return the history after a result of a step or of the replanner."""
@@ -275,7 +275,7 @@ def _after_result(
     return history.model_copy(update={"proposal": event.result})
 
 
-def unseen_results(state: JobState) -> tuple[StepId, ...]:
+def find_unseen_results(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results the replanner has not seen."""
     news = state.patches.news
     step_ids: list[StepId] = []

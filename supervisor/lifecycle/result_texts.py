@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.citation_markers import split_claim_ids
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
@@ -38,14 +38,14 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    unreadable_result,
+    build_unreadable_result,
 )
-from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.plan import Patch, Plan, Resolutions
 from handoff_queue.shared.types.review import Conflicts, Rulings, Verdict
 from handoff_queue.shared.types.step_events import FactCheck
 from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, StepState
-from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.markdown import cut_title
 
 WHY_CHARS = 300
 """Most characters of a reason in a line. The whole text is in the result."""
@@ -84,12 +84,12 @@ BRING_UP_TO_DATE = (
 )
 
 
-def result_by_code(
+def build_result_by_code(
     job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
 ) -> HandoffResult:
     """Return a failed result that code makes for a step, with `error` as the reason."""
     return HandoffResult(
-        handoff_id=handoff_id(step_id, attempt),
+        handoff_id=build_handoff_id(step_id, attempt),
         job_id=job_id,
         step_id=step_id,
         attempt=attempt,
@@ -99,7 +99,7 @@ def result_by_code(
     )
 
 
-def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
+def list_refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
     """Return the HandoffResults, or the user's note, with the texts of an event; empty if the
     event has no text that a reader must see.
     """
@@ -151,7 +151,7 @@ def _has_words(
             return bool(event.problem)
 
 
-def payloads_for_remarks(step: StepState) -> tuple[BlobRef, ...]:
+def list_remark_payloads(step: StepState) -> tuple[BlobRef, ...]:
     """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
     payloads: list[BlobRef] = []
     for remark in step.remarks:
@@ -189,7 +189,7 @@ class ResultTexts:
     """Digests of the requested results that cannot be parsed."""
     _results: dict[str, HandoffResult] = field(default_factory=dict)
 
-    def result(self, ref: BlobRef) -> HandoffResult:
+    def get_result(self, ref: BlobRef) -> HandoffResult:
         """Return a result. If its text cannot be parsed, return a failed result and add the
         digest to `unreadable`.
         """
@@ -198,66 +198,68 @@ class ResultTexts:
             try:
                 self._results[ref.digest] = HandoffResult.from_json(text)
             except MalformedMessage:
-                self._results[ref.digest] = unreadable_result(text)
+                self._results[ref.digest] = build_unreadable_result(text)
                 self.unreadable.add(ref.digest)
         return self._results[ref.digest]
 
-    def results(self, refs: Iterable[BlobRef]) -> list[HandoffResult]:
-        return [self.result(ref) for ref in refs]
+    def get_results(self, refs: Iterable[BlobRef]) -> list[HandoffResult]:
+        return [self.get_result(ref) for ref in refs]
 
-    def conflicts(self, ref: BlobRef) -> Conflicts:
+    def get_conflicts(self, ref: BlobRef) -> Conflicts:
         """Return the conflicts of a payload."""
         return Conflicts.from_json(self.texts[ref.digest])
 
-    def facts(self, ref: BlobRef) -> FactTable:
+    def get_facts(self, ref: BlobRef) -> FactTable:
         """Return the table of the user's facts."""
         return FactTable.from_json(self.texts[ref.digest])
 
-    def vetoes(self, gated: GatesChecked | None) -> tuple[str, ...]:
+    def get_vetoes(self, gated: GatesChecked | None) -> tuple[str, ...]:
         """Return the findings of the gates, one sentence each."""
         if gated and gated.result:
-            return self.objections(gated.result)
+            return self.get_objections(gated.result)
         return ()
 
-    def fact_check(self, ref: BlobRef) -> FactCheck | None:
+    def get_fact_check(self, ref: BlobRef) -> FactCheck | None:
         """Return the fact-checker's findings. None: the result's output is not a FactCheck."""
         with suppress(MalformedMessage):
-            return FactCheck.of(self.result(ref).output)
+            return FactCheck.from_value(self.get_result(ref).output)
         return None
 
-    def objections(self, ref: BlobRef) -> tuple[str, ...]:
+    def get_objections(self, ref: BlobRef) -> tuple[str, ...]:
         """Return why code or a fact-checker rejected an answer, one sentence each. Only the result
         of a fact-checker has an output. A worker may write the other fields as code does.
         """
-        check = self.fact_check(ref)
+        check = self.get_fact_check(ref)
         if check is None:
-            return tuple((self.result(ref).error or "").splitlines())
+            return tuple((self.get_result(ref).error or "").splitlines())
         objections: list[str] = []
         for statement in check.wrong[:MAX_REPORTED_STATEMENTS]:
-            objections.append(f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}')
+            objections.append(
+                f'"{_cut_line(statement.statement)}" is wrong: {_cut_line(statement.why)}'
+            )
         rest = len(check.wrong) - MAX_REPORTED_STATEMENTS
         if rest > 0:
-            objections.append(f"And {count_of(rest, 'more statement')} like these.")
+            objections.append(f"And {format_count(rest, 'more statement')} like these.")
         return tuple(objections)
 
-    def why(self, ref: BlobRef | None) -> str | None:
+    def explain(self, ref: BlobRef | None) -> str | None:
         """Return why a result is not `ok`, in one line of at most WHY_CHARS characters. Return None
         if the result is `ok` or there is no result.
         """
         if ref is None:
             return None
-        reasons = _reasons(self.result(ref))
+        reasons = _list_reasons(self.get_result(ref))
         if reasons:
-            return title_of("; ".join(reasons), WHY_CHARS)
+            return cut_title("; ".join(reasons), WHY_CHARS)
         return None
 
-    def why_unchecked(self, event: FactsChecked) -> str | None:
+    def explain_missing_fact_check(self, event: FactsChecked) -> str | None:
         """Return why the fact-check failed, or else the fact-checker's own reason, in one line
         of at most WHY_CHARS characters; None if there is no reason.
         """
-        reason = self.why(event.result)
+        reason = self.explain(event.result)
         if not reason and event.result:
-            check = self.fact_check(event.result)
+            check = self.get_fact_check(event.result)
             reason = check.why if check else None
         if not reason:
             return None
@@ -266,18 +268,18 @@ class ResultTexts:
     def plan(self, ref: BlobRef) -> Plan:
         return Plan.from_json(self.texts[ref.digest])
 
-    def patch(self, ref: BlobRef) -> Patch | None:
+    def get_patch(self, ref: BlobRef) -> Patch | None:
         """Return the patch that the replanner proposes. None: its handoff is not `ok`, or its
         output is not a Patch.
         """
-        result = self.result(ref)
+        result = self.get_result(ref)
         if result.status is not ResultStatus.OK:
             return None
         with suppress(MalformedMessage):
-            return Patch.of(result.output)
+            return Patch.from_value(result.output)
         return None
 
-    def verdict(self, review: Reviewed | None) -> Verdict | None:
+    def get_verdict(self, review: Reviewed | None) -> Verdict | None:
         """Return the verdict of a review; None without a review, a decision or a result.
 
         Raises:
@@ -285,17 +287,19 @@ class ResultTexts:
         """
         if review is None or review.decision is None or review.result is None:
             return None
-        if refs_with_texts(review):
-            return Verdict.of(self.result(review.result).output)
+        if list_refs_with_texts(review):
+            return Verdict.from_value(self.get_result(review.result).output)
         return Verdict(verdict=review.decision)
 
-    def feedback(self, step_id: StepId, remark: AttemptFeedback) -> Feedback:
+    def build_feedback(self, step_id: StepId, remark: AttemptFeedback) -> Feedback:
         """Return a remark in the form that the step's next attempt gets."""
         return Feedback(
-            author=remark.author, text=self._text(step_id, remark), previous=remark.previous
+            author=remark.author,
+            text=self._get_remark_text(step_id, remark),
+            previous=remark.previous,
         )
 
-    def _text(self, step_id: StepId, remark: AttemptFeedback) -> str:
+    def _get_remark_text(self, step_id: StepId, remark: AttemptFeedback) -> str:
         """Return the text of a remark.
 
         Raises:
@@ -307,28 +311,31 @@ class ResultTexts:
             return TRY_AGAIN
         if remark.author == "gate":
             by = BY_CODE
-            if self.fact_check(remark.result) is not None:
+            if self.get_fact_check(remark.result) is not None:
                 by = "a fact-checker: correct each statement, or prove it"
-            return "\n".join([f"The answer was rejected by {by}:", *self.objections(remark.result)])
+            return "\n".join(
+                [f"The answer was rejected by {by}:", *self.get_objections(remark.result)]
+            )
         if remark.author == "user":
             return self.texts[remark.result.digest]
         if remark.author == "supervisor":
-            why = self.why(remark.result) or "it did not say why"
+            why = self.explain(remark.result) or "it did not say why"
             return f"The previous attempt failed: {why}. Try another way."
-        return self._text_of_role(step_id, remark, self.result(remark.result).output)
+        return self._get_role_text(step_id, remark, self.get_result(remark.result).output)
 
-    def _text_of_role(self, step_id: StepId, remark: AttemptFeedback, output: JsonValue) -> str:
+    def _get_role_text(self, step_id: StepId, remark: AttemptFeedback, output: JsonValue) -> str:
         """Return the planner's answer, or the assessor's revision with the judge's ruling."""
         if remark.author == "planner":
-            answer = _answer_for(step_id, Resolutions.of(output))
+            answer = _find_answer(step_id, Resolutions.from_value(output))
             return answer or HELPED.format(helper=remark.helper)
-        return f"{_problem_of(step_id, Verdict.of(output))}{self._ruling(step_id, remark)}"
+        problem = _find_problem(step_id, Verdict.from_value(output))
+        return f"{problem}{self._get_ruling(step_id, remark)}"
 
-    def _ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
+    def _get_ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
         """Return the judge's reason for agreeing with the remark; '' if the judge was not asked."""
         if remark.ruling is None:
             return ""
-        for ruling in Rulings.of(self.result(remark.ruling).output).rulings:
+        for ruling in Rulings.from_value(self.get_result(remark.ruling).output).rulings:
             if ruling.step == step_id:
                 return (
                     f"\n\nA judge has seen your result and its evidence, and agrees: {ruling.why}"
@@ -336,7 +343,7 @@ class ResultTexts:
         return ""
 
 
-def _answer_for(step_id: StepId, resolutions: Resolutions) -> str | None:
+def _find_answer(step_id: StepId, resolutions: Resolutions) -> str | None:
     """Return the planner's answer to a step's question. None: a helper step answers it.
 
     Raises:
@@ -348,7 +355,7 @@ def _answer_for(step_id: StepId, resolutions: Resolutions) -> str | None:
     raise LookupError(f"the planner has no resolution for {step_id}")
 
 
-def _problem_of(step_id: StepId, verdict: Verdict) -> str:
+def _find_problem(step_id: StepId, verdict: Verdict) -> str:
     """Return the fault that the assessor found in a step's result. A step that runs again only
     with its dependencies has no fault.
     """
@@ -358,7 +365,7 @@ def _problem_of(step_id: StepId, verdict: Verdict) -> str:
     return BRING_UP_TO_DATE
 
 
-def _reasons(result: HandoffResult) -> list[str]:
+def _list_reasons(result: HandoffResult) -> list[str]:
     """Return the reasons that the specialist reports, or else the reason that code sees in its
     result. Empty if there is none.
     """
@@ -376,12 +383,12 @@ def _reasons(result: HandoffResult) -> list[str]:
     unproven_claims = [claim for claim in result.claims if not claim.sources]
     if unproven_claims:
         verb = "has" if len(unproven_claims) == 1 else "have"
-        claims = count_of(len(result.claims), "claim")
+        claims = format_count(len(result.claims), "claim")
         return [f"{len(unproven_claims)} of its {claims} {verb} no source that could be checked"]
     return [UNEXPLAINED]
 
 
-def _line(text: str) -> str:
+def _cut_line(text: str) -> str:
     """Return a model's text on one line, cut to MAX_LINE_CHARS characters."""
     line = " ".join(text.split())
     if len(line) <= MAX_LINE_CHARS:

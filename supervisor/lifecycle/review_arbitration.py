@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, JobState, 
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
 
-def disagreements(state: JobState) -> tuple[StepId, ...]:
+def find_disagreements(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that the last review sends back for the same fault again."""
     last = state.last_round
     if last is not None and last.decision is Decision.REVISE:
@@ -41,18 +41,18 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     works. None: there is no disagreement, or it is not settled any more.
     """
     is_over = state.spent is not None or now >= state.working_deadline
-    if is_over or state.arbitrated is not None or not disagreements(state):
+    if is_over or state.arbitrated is not None or not find_disagreements(state):
         return None
     if state.has_open(Role.JUDGE):
         return ()
     return (ask_role(state, Role.JUDGE),)
 
 
-def disputes_settled_for_writer(state: JobState) -> frozenset[StepId]:
+def find_points_settled_for_writer(state: JobState) -> frozenset[StepId]:
     """Return the steps of the disagreements that the judge settled for the writer."""
     if state.arbitrated is None:
         return frozenset()
-    return frozenset(state.arbitrated.writer) & {*disagreements(state)}
+    return frozenset(state.arbitrated.writer) & {*find_disagreements(state)}
 
 
 def is_accepted(state: JobState) -> bool:
@@ -64,7 +64,7 @@ def is_accepted(state: JobState) -> bool:
         return False
     if last.decision is Decision.PASS:
         return True
-    return bool(last.steps) and {*last.steps} <= disputes_settled_for_writer(state)
+    return bool(last.steps) and {*last.steps} <= find_points_settled_for_writer(state)
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
     if not named_steps or not may_send_back or review is None:
         return changes
     steps = dict(state.steps)
-    for step_id in {*named_steps, *state.downstream(named_steps)}:
+    for step_id in {*named_steps, *state.find_downstream(named_steps)}:
         remark = AttemptFeedback(
             author="assessor",
             result=review.result,
@@ -106,38 +106,38 @@ def is_for_arbitration(state: JobState) -> bool:
 
     True while the answer is written, and while steps wait for the ruling after the review.
     """
-    is_stuck = state.review_over and bool(disagreements(state)) and state.arbitrated is None
+    is_stuck = state.review_over and bool(find_disagreements(state)) and state.arbitrated is None
     return state.phase is Phase.SYNTHESIZING or (state.phase is Phase.WORKING and is_stuck)
 
 
-def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
-    """Return the payloads that `rulings_of` reads."""
+def list_arbitration_payloads(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `get_rulings` reads."""
     if state.arbitrated and state.arbitrated.problem is None:
         return (state.arbitrated.result,)
     return ()
 
 
-def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
+def get_rulings(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
     """Return the judge's rulings on the disagreements of the latest review, by step.
 
     Args:
-        texts: payloads of `payloads_for_arbitration`.
+        texts: payloads of `list_arbitration_payloads`.
     """
-    disputed_steps = set(disagreements(state))
+    disputed_steps = set(find_disagreements(state))
     rulings: dict[StepId, Ruling] = {}
-    for result in texts.results(payloads_for_arbitration(state)):
-        for ruling in Rulings.of(result.output).rulings:
+    for result in texts.get_results(list_arbitration_payloads(state)):
+        for ruling in Rulings.from_value(result.output).rulings:
             if ruling.step in disputed_steps:
                 rulings[ruling.step] = ruling
     return rulings
 
 
-def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
+def describe_revision(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
     """Return the note on a point of the latest review; None if the judge ruled for the writer."""
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:
         return point
-    if revision.step in disputes_settled_for_writer(state):
+    if revision.step in find_points_settled_for_writer(state):
         return None
     why = ""
     if ruling.why:
@@ -147,20 +147,20 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
     return f"Disputed between assessor and writer: {point} (the judge could not settle it{why})"
 
 
-def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def build_settled_point_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each point that the judge settled for the writer, or the note that the
     ruling failed.
     """
-    if state.arbitrated is None or not disagreements(state):
+    if state.arbitrated is None or not find_disagreements(state):
         return ()
     problem = state.arbitrated.problem
     if problem:
         return (f"What assessor and writer do not agree on was not settled: {problem}.",)
-    verdict = texts.verdict(state.last_round)
+    verdict = texts.get_verdict(state.last_round)
     if verdict is None:
         return ()
-    rulings = rulings_of(state, texts)
-    settled_steps = disputes_settled_for_writer(state)
+    rulings = get_rulings(state, texts)
+    settled_steps = find_points_settled_for_writer(state)
     notes: list[str] = []
     for revision in verdict.revisions:
         if revision.step in settled_steps:

@@ -20,7 +20,7 @@ SINGLE_STEP_ID = StepId("answer")
 """The one step of a plan that is the whole request."""
 
 
-def route(state: JobState, observations: Observations) -> tuple[Command, ...]:
+def choose_route(state: JobState, observations: Observations) -> tuple[Command, ...]:
     """Return the command that chooses one specialist or a team: the router decides, unless
     only one specialist is served. Empty while the router works, or no worker announces a
     specialist.
@@ -68,7 +68,7 @@ def default_specialist(specialists: Collection[str]) -> str:
     return min(agents)
 
 
-def plan_of_one_step(
+def build_plan_of_one_step(
     request: str, specialist: str, why: str, given_steps: tuple[StepId, ...]
 ) -> Plan:
     """Return a plan with the whole request as one step, with the given inputs."""

@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import Patch, Plan
-from handoff_queue.shared.types.plan_validation import after_review_in
+from handoff_queue.shared.types.plan_validation import find_steps_after_review
 from handoff_queue.shared.types.step import AFTER_REVIEW, Step
-from handoff_queue.supervisor.lifecycle.answer import usable_sinks
+from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
@@ -28,7 +28,7 @@ CUT_SHORT = "the job ended while the step ran"
 NOT_APPROVED = "a person rejected it before it began"
 
 
-def after_review(state: JobState) -> frozenset[StepId]:
+def find_review_dependents(state: JobState) -> frozenset[StepId]:
     """Return the steps that wait for the review, and the steps that depend on those."""
     if state.plan:
         return plan_graph_of(state.plan.steps).after_review
@@ -39,14 +39,14 @@ def is_ready_for_review(state: JobState) -> bool:
     """Return whether all steps that do not wait for the review are settled. After the review:
     whether all steps are.
     """
-    waiting = after_review(state)
+    waiting = find_review_dependents(state)
     if state.review_over or not waiting:
         return state.step_index.are_settled
     unsettled_waiting = sum(not state.steps[step_id].is_settled for step_id in waiting)
     return state.step_index.unsettled == unsettled_waiting
 
 
-def steps_in_review(state: JobState) -> tuple[StepId, ...]:
+def list_reviewed_steps(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a review sees now: all settled steps that were not skipped."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -64,7 +64,7 @@ def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     """
     without_review: frozenset[StepId] = frozenset()
     if (state.review_over or not state.is_reviewed) and not is_passed(state):
-        without_review = after_review(state)
+        without_review = find_review_dependents(state)
     unreviewed_steps: list[StepId] = []
     rejected_steps: list[StepId] = []
     acted_steps: list[StepId] = []
@@ -90,11 +90,11 @@ def is_passed(state: JobState) -> bool:
     return state.is_reviewed and state.review_over and is_accepted(state)
 
 
-def startable_steps(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
+def select_startable_steps(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
     """Return the steps among these that may start now. A step that waits for the review may
     start after the review has passed.
     """
-    waiting = after_review(state)
+    waiting = find_review_dependents(state)
     if not waiting or is_passed(state):
         return list(steps)
     return [step_id for step_id in steps if step_id not in waiting]
@@ -109,7 +109,7 @@ def find_unapproved_steps(
     """
     subjects = state.submitted.approvals.what
     covers_effects = ApprovalOf.ANSWER in subjects or ApprovalOf.RESEARCH in subjects
-    helpers = helpers_of(state) if covers_effects else frozenset()
+    helpers = find_helpers(state) if covers_effects else frozenset()
     unapproved: list[StepId] = []
     for step_id in steps:
         step = state.steps[step_id]
@@ -143,9 +143,9 @@ def ask_to_begin(steps: Sequence[StepId]) -> AskApproval:
     return AskApproval(ApprovalOf.STEP, f"{subject} ready to begin", steps=tuple(steps))
 
 
-def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
+def find_sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results are the answer, without steps that may have acted."""
-    return tuple(step_id for step_id in usable_sinks(state) if not state.steps[step_id].acted)
+    return tuple(step_id for step_id in find_usable_sinks(state) if not state.steps[step_id].acted)
 
 
 def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
@@ -155,7 +155,7 @@ def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
         acting: the specialists that have tools with effects.
     """
     steps = _put_acting_steps_after_review(plan.steps, acting)
-    if steps == plan.steps or len(after_review_in(steps)) == len(steps):
+    if steps == plan.steps or len(find_steps_after_review(steps)) == len(steps):
         return plan
     return Plan.model_validate({**dict(plan), "steps": steps})
 

@@ -31,7 +31,7 @@ from handoff_queue.shared.types.events import (
     Synthesized,
 )
 from handoff_queue.shared.types.handoff import Author, BlobRef, ResultStatus, StopReason
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import Role
@@ -39,7 +39,7 @@ from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of, reachable
+from handoff_queue.supervisor.lifecycle.plan_graph import find_reachable, plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.verified_usage import NO_VERIFIED_USAGE, VerifiedUsage
 
@@ -175,7 +175,7 @@ class StepIndex:
     """Waiting steps that may begin: all their dependencies are settled, or they have a join.
     In the plan's order, like `in_need` and `unusable`. Steps of this list can also be abandoned
     or skipped (`side_effects.py`, `joins.py`). A step that only must not start yet stays in the
-    list, and `startable_steps` leaves it out.
+    list, and `select_startable_steps` leaves it out.
     """
     in_need: tuple[StepId, ...] = ()
     """Steps with a question that the planner must answer."""
@@ -335,12 +335,12 @@ class StepState(Message):
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
 
 
-def new_steps(outlines: Iterable[StepOutline]) -> dict[StepId, StepState]:
+def create_steps(outlines: Iterable[StepOutline]) -> dict[StepId, StepState]:
     """Return the steps of a plan before their first attempt."""
     return {outline.id: StepState(outline=outline) for outline in outlines}
 
 
-def outlines_of(steps: Mapping[StepId, StepState]) -> tuple[StepOutline, ...]:
+def get_outlines(steps: Mapping[StepId, StepState]) -> tuple[StepOutline, ...]:
     return tuple(step.outline for step in steps.values())
 
 
@@ -583,7 +583,7 @@ class JobState(Message):
         handoff_ids: list[HandoffId] = []
         for step_id, count in attempts.items():
             for number in range(1, count + 1):
-                handoff_ids.append(handoff_id(step_id, number))
+                handoff_ids.append(build_handoff_id(step_id, number))
         return tuple(handoff_ids)
 
     def has_open(self, role: Role | None = None) -> bool:
@@ -649,6 +649,6 @@ class JobState(Message):
             return plan_graph_of(self.plan.steps).sinks
         return ()
 
-    def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
+    def find_downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """Return the direct and indirect dependents of the given steps."""
-        return frozenset(reachable(roots, self.dependents.__getitem__))
+        return frozenset(find_reachable(roots, self.dependents.__getitem__))

@@ -11,13 +11,19 @@ from handoff_queue.shared.types.condition_evaluator import (
     Undecided,
     evaluate_condition,
 )
-from handoff_queue.shared.types.condition_syntax import condition_of
+from handoff_queue.shared.types.condition_syntax import parse_condition
 from handoff_queue.shared.types.events import AbandonedStep, ConditionsChecked
-from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
+from handoff_queue.shared.types.handoff import (
+    BlobRef,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    make_ref,
+)
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, result_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, build_result_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 CONFIDENCE = "Your notes also have a line `confidence:` with a number from 0.0 to 1.0."
@@ -40,7 +46,7 @@ def with_confidence(plan: Plan, step: Step, request: str = "") -> str:
     return step.task
 
 
-def results_for_conditions(
+def iterate_condition_results(
     state: JobState, plan: Plan, steps: Iterable[StepId]
 ) -> Iterator[BlobRef]:
     """Yield the results that the conditions of the given steps need."""
@@ -61,7 +67,7 @@ def make_conditions_event(
     steps do not begin.
 
     Args:
-        texts: payloads of `results_for_conditions`.
+        texts: payloads of `iterate_condition_results`.
     """
     met_steps: list[StepId] = []
     skipped_results: list[HandoffResult] = []
@@ -80,8 +86,8 @@ def make_conditions_event(
             skipped_results.append(_make_skip_result(state, step_id, outcome.why))
     event = ConditionsChecked(
         met=tuple(met_steps),
-        skipped=_references(skipped_results),
-        undecided=_references(undecided_results),
+        skipped=_build_references(skipped_results),
+        undecided=_build_references(undecided_results),
     )
     return event, [*skipped_results, *undecided_results]
 
@@ -91,7 +97,7 @@ def make_skip_event(
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event that skips the steps for the same reason, and the results that say why."""
     results = [_make_skip_result(state, step_id, why) for step_id in steps]
-    return ConditionsChecked(skipped=_references(results)), results
+    return ConditionsChecked(skipped=_build_references(results)), results
 
 
 def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> ConditionOutcome:
@@ -103,12 +109,14 @@ def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> Cond
     condition = step.when
     if condition is None:
         return ConditionOutcome(is_met=True, why="")
-    fields = {name: _fields(state, source_id, texts) for name, source_id in condition.steps.items()}
+    fields = {
+        name: _get_fields(state, source_id, texts) for name, source_id in condition.steps.items()
+    }
     item: JsonValue = dict(condition.item) if isinstance(condition.item, dict) else condition.item
-    return evaluate_condition(condition_of(condition.text), fields, item)
+    return evaluate_condition(parse_condition(condition.text), fields, item)
 
 
-def _fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str, JsonValue]:
+def _get_fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str, JsonValue]:
     """Return the fields of a step's result that a condition can name.
 
     Raises:
@@ -117,7 +125,7 @@ def _fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str
     result = state.steps[step_id].result
     if result is None:
         raise Undecided(f"{step_id} has no result yet")
-    content = texts.result(result)
+    content = texts.get_result(result)
     return {
         "output": content.output,
         "status": content.status.value,
@@ -133,11 +141,11 @@ def _make_skip_result(state: JobState, step_id: StepId, why: str) -> HandoffResu
 
 def _make_result_by_code(state: JobState, step_id: StepId, why: str) -> HandoffResult:
     attempt = max(1, state.steps[step_id].attempt)
-    return result_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
+    return build_result_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
 
 
-def _references(results: Sequence[HandoffResult]) -> tuple[AbandonedStep, ...]:
+def _build_references(results: Sequence[HandoffResult]) -> tuple[AbandonedStep, ...]:
     references: list[AbandonedStep] = []
     for result in results:
-        references.append(AbandonedStep(step=result.step_id, result=ref(result.to_json())))
+        references.append(AbandonedStep(step=result.step_id, result=make_ref(result.to_json())))
     return tuple(references)

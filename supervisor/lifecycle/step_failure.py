@@ -45,7 +45,9 @@ QUEUE_IS_REFUSED = (
 )
 
 
-def recoveries(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
+def build_recoveries(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
     """Return the commands that publish lost handoffs of steps again, run lost roles and start
     missing child jobs.
     """
@@ -109,10 +111,10 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
         retry = _step_retry(step_id, step, observations)
         if retry:
             retries.append(retry)
-    return _retries_that_fan_ins_need(state, retries, now)
+    return _select_needed_retries(state, retries, now)
 
 
-def _retries_that_fan_ins_need(
+def _select_needed_retries(
     state: JobState, retries: Sequence[StepRetry], now: float
 ) -> tuple[StepRetry, ...]:
     """Return the retries of the steps that a fan-in still needs. Steps with the same dependents
@@ -142,7 +144,7 @@ def had_too_small_slice(step: StepState) -> bool:
     return step.specialist == CHILD_JOB_SPECIALIST and step.stop_reason in SLICE_SPENT
 
 
-def steps_to_ask_about(
+def find_steps_to_ask_about(
     state: JobState, observations: Observations, now: float
 ) -> tuple[StepId, ...]:
     """Return the failed steps with `on_failure: ask` that need a person: no specialist can try
@@ -164,7 +166,7 @@ def steps_to_ask_about(
     return tuple(step_ids)
 
 
-def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
+def describe_failure(state: JobState, steps: Sequence[StepId]) -> str:
     """Return the text of the question about failed steps."""
     reason = (
         f"{', '.join(steps)} failed: approve to continue without a result, or reject with a note to"
@@ -216,7 +218,7 @@ def _step_retry(step_id: StepId, step: StepState, observations: Observations) ->
     is_child = step.outline.specialist == CHILD_JOB_SPECIALIST
     if step.stop_reason in RETRIED and step.failures <= MAX_RETRIES and not is_child:
         return StepRetry(step=step_id)
-    candidates = list(observations.able_specialists(step.outline.specialist))
+    candidates = list(observations.list_able_specialists(step.outline.specialist))
     if GENERALIST in observations.specialists:
         candidates.append(GENERALIST)
     for name in candidates:

@@ -25,8 +25,8 @@ from handoff_queue.supervisor.lifecycle.state import (
     Question,
     StepState,
     StepStatus,
-    new_steps,
-    outlines_of,
+    create_steps,
+    get_outlines,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "stop_reason": event.stop_reason,
             "comparable": event.comparable,
             "passages": event.passages or (),
-            "all_passages": _all_passages_after(step, event),
+            "all_passages": _add_passages(step, event),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": trouble,
@@ -77,7 +77,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     )
 
 
-def _all_passages_after(step: StepState, event: HandoffFinished) -> tuple[Passage, ...] | None:
+def _add_passages(step: StepState, event: HandoffFinished) -> tuple[Passage, ...] | None:
     """Return the places that the own claims of all results of a step cite; None: unknown."""
     passages = event.passages or ()
     if step.all_passages is None or len(passages) >= MAX_PASSAGES:
@@ -165,8 +165,8 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     for outline in event.changed:
         reopened = _reopen_with_answer(in_need[outline.id], event.result, outline.helpers[-1])
         steps[outline.id] = reopened.model_copy(update={"outline": outline})
-    steps |= new_steps(event.added)
-    plan = state.plan.model_copy(update={"plan": event.plan, "steps": outlines_of(steps)})
+    steps |= create_steps(event.added)
+    plan = state.plan.model_copy(update={"plan": event.plan, "steps": get_outlines(steps)})
     return {"steps": steps, "plan": plan}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
-from handoff_queue.supervisor.text.markdown import blocks_of
+from handoff_queue.supervisor.text.markdown import parse_blocks
 from handoff_queue.supervisor.text.quantities import is_unit
 
 if TYPE_CHECKING:
@@ -112,16 +112,16 @@ def find_uncited_sentences(
     """
     uncited: list[str] = []
     proven: set[str] = set()
-    known = set(map(_bare, claims)) - {""}
-    for sentences in _passages(text):
+    known = set(map(_strip_marks, claims)) - {""}
+    for sentences in _iterate_passages(text):
         last_mark = _MARK_AT_END.search(sentences[-1])
         covers_all = last_mark is not None and _has_source(last_mark[1], sources)
         for sentence in sentences:
             if covers_all or _has_source(sentence, sources):
-                proven.add(_bare(sentence))
-            elif has_figure(sentence) or _bare(sentence) in known:
+                proven.add(_strip_marks(sentence))
+            elif has_figure(sentence) or _strip_marks(sentence) in known:
                 uncited.append(sentence)
-    return tuple(sentence for sentence in uncited if _bare(sentence) not in proven)
+    return tuple(sentence for sentence in uncited if _strip_marks(sentence) not in proven)
 
 
 def quote_sentences(sentences: Sequence[str]) -> str:
@@ -144,7 +144,7 @@ def has_figure(sentence: str) -> bool:
     plain = _NO_WORDS.sub(" ", without_marks)
     clauses: Iterable[str] = (plain,)
     if _OPEN.search(plain):
-        clauses = _factual_clauses(plain)
+        clauses = _iterate_factual_clauses(plain)
     for clause in clauses:
         for number in _FIGURE.finditer(clause):
             if _is_figure(number):
@@ -152,13 +152,13 @@ def has_figure(sentence: str) -> bool:
     return False
 
 
-def _passages(text: str) -> Iterator[list[str]]:
+def _iterate_passages(text: str) -> Iterator[list[str]]:
     """Yield the sentences of each paragraph and list item, and each table row as one sentence.
 
     Headings, code, header rows, and lists of sources or gaps are left out. So are a list and a
     table below a line that gives their source ("From the price list [1]:").
     """
-    tokens = blocks_of(text)
+    tokens = parse_blocks(text)
     skipped_until: tuple[str, int] | None = None  # type and level of the token that ends a skip
     skipped_section = 0  # level of the heading above the list of sources or gaps; 0: none
     is_next_list_covered = False  # the line before gives the source of the next list or table
@@ -179,15 +179,15 @@ def _passages(text: str) -> Iterator[list[str]]:
         if token.nesting > 0 or token.type == "html_block":
             is_next_list_covered = False
         if token.type in _TEXT_TOKENS and not skipped_section:
-            content = _content(tokens, index)
+            content = _join_content(tokens, index)
             is_lead = content.strip("*_ ").endswith(":")
             has_source = _MARK.search(content) is not None or _is_list(content)
             is_next_list_covered = is_lead and has_source
             if content and not is_lead and not _TITLE.fullmatch(content):
-                yield [content] if token.type == "tr_open" else _sentences(content)
+                yield [content] if token.type == "tr_open" else _split_sentences(content)
 
 
-def _content(tokens: list[Token], index: int) -> str:
+def _join_content(tokens: list[Token], index: int) -> str:
     """Return the text of a paragraph, or of all cells of a row, on one line."""
     first = tokens[index]
     if first.nesting == 0:
@@ -207,7 +207,7 @@ def _is_list(title: str) -> bool:
     return _LISTS.fullmatch(title.strip("*_: ")) is not None
 
 
-def _sentences(text: str) -> list[str]:
+def _split_sentences(text: str) -> list[str]:
     """Return the sentences of a text. The full stop of an abbreviation ends no sentence."""
     sentences: list[str] = []
     begin = 0
@@ -228,12 +228,12 @@ def _has_source(text: str, sources: int) -> bool:
     return UNPROVEN in text or any(1 <= int(mark) <= sources for mark in _MARK.findall(text))
 
 
-def _bare(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """Return the words of a text without markers, punctuation and case."""
     return " ".join(re.findall(r"\w+", _MARK.sub(" ", text).casefold()))
 
 
-def _factual_clauses(sentence: str) -> Iterator[str]:
+def _iterate_factual_clauses(sentence: str) -> Iterator[str]:
     """Yield the clauses that do not say that something is unknown."""
     for clause in (*_ASIDE.findall(sentence), *_NEXT.split(_ASIDE.sub(",", sentence))):
         parts = _AND.split(clause)

@@ -61,7 +61,7 @@ def apply_message_event(
     return {"messages": tuple(messages)}
 
 
-def after_issue(state: JobState, event: HandoffIssued) -> tuple[UserMessage, ...]:
+def apply_issue(state: JobState, event: HandoffIssued) -> tuple[UserMessage, ...]:
     """Return the messages after a handoff was issued, whose task has the messages for it."""
     if not state.messages or event.step_id in TAKES_NO_MESSAGES:
         return state.messages
@@ -74,7 +74,7 @@ def after_issue(state: JobState, event: HandoffIssued) -> tuple[UserMessage, ...
     return tuple(messages)
 
 
-def texts_of_messages(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
+def list_message_texts(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
     """Return the texts of the messages to the next attempt at a step."""
     texts: list[BlobRef] = []
     for message in state.messages:
@@ -83,10 +83,10 @@ def texts_of_messages(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
     return tuple(texts)
 
 
-def remarks_on_step(state: JobState, step_id: StepId) -> tuple[AttemptFeedback, ...]:
+def list_remarks(state: JobState, step_id: StepId) -> tuple[AttemptFeedback, ...]:
     """Return the feedback for the next attempt at a step, and then the messages to it."""
     remarks = list(state.steps[step_id].remarks)
-    for text in texts_of_messages(state, step_id):
+    for text in list_message_texts(state, step_id):
         remarks.append(AttemptFeedback(author="user", result=text))
     return tuple(remarks)
 
@@ -145,7 +145,7 @@ def _may_be_synthesized(state: JobState) -> bool:
     return state.submitted.answer_schema is not None or state.plan.synthesis is Synthesis.RECONCILE
 
 
-def recipients_of(message: UserMessage) -> str:
+def describe_recipients(message: UserMessage) -> str:
     """Return the recipients of a message, and the agents that have taken it."""
     to = "to all agents" if message.step is None else f"to step {message.step}"
     deliveries: list[str] = []
@@ -154,7 +154,7 @@ def recipients_of(message: UserMessage) -> str:
     return f"{to}; {', '.join(deliveries)}" if deliveries else to
 
 
-def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, str]]) -> str:
+def add_messages_to_request(request: str, messages: Sequence[tuple[UserMessage, str]]) -> str:
     """Return the request of a job with the messages that users have sent since.
 
     Args:
@@ -165,7 +165,7 @@ def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, st
     parts: list[str] = []
     left = MAX_CHARS_IN_A_BRIEF
     for message, text in reversed(messages):
-        part = f"({recipients_of(message)}) {text}"
+        part = f"({describe_recipients(message)}) {text}"
         left -= len(part)
         if left < 0:
             break

@@ -53,28 +53,28 @@ class VerifiedUsage(Message):
                 not known.
         """
         more = tuple(amount.used(event) or 0 for amount in AMOUNTS)
-        changes: dict[str, object] = {"job": _sum(self.job, more)}
+        changes: dict[str, object] = {"job": _add_amounts(self.job, more)}
         if is_open:
-            changes["since_retry"] = _sum(self.since_retry, more)
+            changes["since_retry"] = _add_amounts(self.since_retry, more)
         day = int(at // DAY_S)
         if is_open and day == int(self.busy_since // DAY_S):
             today = self.today if self.day == day else (0,) * len(AMOUNTS)
-            changes |= {"day": day, "today": _sum(today, more)}
+            changes |= {"day": day, "today": _add_amounts(today, more)}
         return self.model_copy(update=changes)
 
-    def after_retry(self) -> VerifiedUsage:
+    def restart(self) -> VerifiedUsage:
         """Return the verified usage at the beginning of a retry."""
         return self.model_copy(update={"since_retry": NO_VERIFIED_USAGE.since_retry})
 
 
-def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+def _add_amounts(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(min(MAX_VERIFIED, a + b) for a, b in zip(amounts, more, strict=True))
 
 
 NO_VERIFIED_USAGE = VerifiedUsage()
 
 
-def within_limits(
+def clamp_to_limits(
     event: HandoffFinished, issued: HandoffIssued | None, limits: BudgetLimits
 ) -> HandoffFinished:
     """Return the event of a result with at most `TOLERANCE` times the turns, tokens and money that
@@ -88,9 +88,9 @@ def within_limits(
         return event
     own_tokens = issued.max_tokens if issued else None
     own_money = issued.max_microusd if issued else None
-    tokens = _least(limits.max_tokens, own_tokens or UNKNOWN_MAX_TOKENS)
-    money = _least(limits.max_microusd, own_money, tokens * MAX_MICROUSD_PER_TOKEN)
-    turns = _least(limits.max_turns, MAX_COUNT)
+    tokens = _find_least(limits.max_tokens, own_tokens or UNKNOWN_MAX_TOKENS)
+    money = _find_least(limits.max_microusd, own_money, tokens * MAX_MICROUSD_PER_TOKEN)
+    turns = _find_least(limits.max_turns, MAX_COUNT)
     most = {
         "input_tokens": TOLERANCE * tokens,
         "output_tokens": TOLERANCE * tokens,
@@ -106,5 +106,5 @@ def within_limits(
     return event.model_copy(update={"usage": usage, "turns": min(event.turns, TOLERANCE * turns)})
 
 
-def _least(*limits: int | None) -> int:
+def _find_least(*limits: int | None) -> int:
     return min(limit for limit in limits if limit)

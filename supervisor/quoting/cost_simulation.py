@@ -63,7 +63,7 @@ class CostSample(NamedTuple):
     server_tools_microusd: int = 0
     """The part of `microusd` for tools of the provider, which cost the full price in batches."""
 
-    def prices(self, *, is_batched: bool) -> HandoffCost | None:
+    def get_prices(self, *, is_batched: bool) -> HandoffCost | None:
         """Return the cost if all its calls are live, or all are in batches. None: the price is not
         known.
         """
@@ -119,7 +119,7 @@ class RemainingWork:
         return names
 
 
-def quote_of(
+def compute_quote(
     work: RemainingWork, past: CostHistory, spent_microusd: int | None, spent_s: float, seed: str
 ) -> Quote:
     """Return a quote. The same `seed` gives the same quote.
@@ -161,7 +161,7 @@ def quote_of(
     )
 
 
-def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
+def compute_score(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
     """Return the accuracy of a quote; None if the quote had no figures, or is wrong by more than
     `MAX_ERROR`.
 
@@ -173,13 +173,13 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
         return None
     cost_likely = cost_most = None
     if microusd is not None and quote.microusd:
-        cost_likely = _ratio(microusd, quote.microusd.drawn_likely)
-        cost_most = _ratio(microusd, quote.microusd.drawn_most)
+        cost_likely = _compute_ratio(microusd, quote.microusd.drawn_likely)
+        cost_most = _compute_ratio(microusd, quote.microusd.drawn_most)
     score = QuoteScore(
         cost_likely=cost_likely,
         cost_most=cost_most,
-        time_likely=_ratio(seconds, quote.seconds.drawn_likely),
-        time_most=_ratio(seconds, quote.seconds.drawn_most),
+        time_likely=_compute_ratio(seconds, quote.seconds.drawn_likely),
+        time_most=_compute_ratio(seconds, quote.seconds.drawn_most),
     )
     for ratio in (cost_likely, cost_most, score.time_likely, score.time_most):
         if ratio is not None and not 1 / MAX_ERROR <= ratio <= MAX_ERROR:
@@ -211,10 +211,10 @@ def _simulate(
     all_samples = [*chain.from_iterable(samples.values())]
     samples_by_name = {name: samples.get(name) or all_samples for name in work.names}
     count = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
-    return [_draw(work, samples_by_name, random) for _ in range(count)]
+    return [_draw_work(work, samples_by_name, random) for _ in range(count)]
 
 
-def _draw(
+def _draw_work(
     work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], random: Random
 ) -> _Draw:
     """Simulate the work once with unlimited slots."""
@@ -224,7 +224,7 @@ def _draw(
     def draw_seconds(name: str) -> float:
         """Draw a handoff, add its prices, and return its duration."""
         sample = random.choice(samples[name])
-        prices.append(sample.prices(is_batched=work.is_batched and name not in work.live))
+        prices.append(sample.get_prices(is_batched=work.is_batched and name not in work.live))
         return sample.seconds
 
     for step_id, (name, depends_on) in work.steps.items():
@@ -248,15 +248,15 @@ def _estimate(figures: Sequence[float], ratios: Sequence[_Ratios]) -> Estimate:
     Args:
         ratios: one entry for each earlier quote.
     """
-    drawn_likely, drawn_most = _quantile(figures, 0.5), _quantile(figures, 0.9)
+    drawn_likely, drawn_most = _compute_quantile(figures, 0.5), _compute_quantile(figures, 0.9)
     likely, most = drawn_likely, COLD * drawn_most
     if len(ratios) >= MIN_SCORES:
-        likely = drawn_likely * _quantile([ratio.likely for ratio in ratios], 0.5)
-        most = max(likely, drawn_most * _quantile([ratio.most for ratio in ratios], LEVEL))
+        likely = drawn_likely * _compute_quantile([ratio.likely for ratio in ratios], 0.5)
+        most = max(likely, drawn_most * _compute_quantile([ratio.most for ratio in ratios], LEVEL))
     return Estimate(likely=likely, most=most, drawn_likely=drawn_likely, drawn_most=drawn_most)
 
 
-def _quantile(values: Sequence[float], level: float) -> float:
+def _compute_quantile(values: Sequence[float], level: float) -> float:
     """Return the ceil((n + 1) * level)-th smallest value, or the largest value.
 
     For any distribution, a new value is at most this value in at least `level` of all cases,
@@ -266,7 +266,7 @@ def _quantile(values: Sequence[float], level: float) -> float:
     return sorted(values)[min(place, len(values)) - 1]
 
 
-def _ratio(real: float, drawn_figure: float) -> float:
+def _compute_ratio(real: float, drawn_figure: float) -> float:
     """Return `real / drawn_figure`; 1 if both figures are zero."""
     if real == drawn_figure == 0:
         return 1.0

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
+from handoff_queue.supervisor.lifecycle.job_budget import list_closing_roles
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.quoting.cost_simulation import (
@@ -27,20 +27,20 @@ from handoff_queue.supervisor.quoting.cost_simulation import (
     CostSample,
     QuoteScore,
     RemainingWork,
-    quote_of,
-    score_of,
+    compute_quote,
+    compute_score,
 )
 
 BATCH_PROVIDER = "anthropic"
 """The provider with batches, as workers announce it."""
 
 
-def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
+def compute_working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
     """Return the seconds of work to the job's end, or to its last event."""
     earlier_s = 0.0  # work of the runs before the latest retry
     latest_s = 0.0  # work since the submission or the latest retry
     state: JobState | None = None
-    for events in _events_by_end(journal):
+    for events in _split_events_by_end(journal):
         before = state
         state = fold(job_id, before, events)
         had_ended = before is not None and before.ended is not None
@@ -48,11 +48,11 @@ def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
             continue  # events after an end are not work
         if had_ended:
             earlier_s += latest_s
-        latest_s = _working_time_s(state, before)
+        latest_s = _compute_working_time_s(state, before)
     return earlier_s + latest_s
 
 
-def _events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
+def _split_events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
     """Yield the events in parts. Each end of the job is a separate part."""
     part: list[RecordedEvent] = []
     for recorded in journal:
@@ -65,7 +65,7 @@ def _events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEv
     yield part
 
 
-def _working_time_s(state: JobState, before: JobState | None) -> float:
+def _compute_working_time_s(state: JobState, before: JobState | None) -> float:
     """Return the seconds since the submission or the latest retry. An open question ends the
     count, also at the end of the job.
     """
@@ -77,7 +77,7 @@ def _working_time_s(state: JobState, before: JobState | None) -> float:
     return state.worked_s
 
 
-def quote_as_json(quote: Quote) -> dict[str, Any]:
+def convert_quote(quote: Quote) -> dict[str, Any]:
     """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`.
 
     `cost` and `time` are None if they are not known. If calls go through batches, `cost` also has
@@ -113,12 +113,12 @@ def make_quote(state: JobState, store: Store) -> Quote:
     stored_samples, scores = store.history.read(work.names)
     samples: dict[str, list[CostSample]] = {}
     for name, entries in stored_samples.items():
-        samples[name] = [_sample(entry) for entry in entries]
+        samples[name] = [_build_sample(entry) for entry in entries]
     past = CostHistory(samples, [QuoteScore(**entry) for entry in scores])
-    return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
+    return compute_quote(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
 
 
-def score_in(before: JobState, later: JobState) -> str | None:
+def encode_score(before: JobState, later: JobState) -> str | None:
     """Return the score of the job's quote as JSON if a decision ends the job, else None.
 
     Later quotes are scaled by these scores. A job that was retried, or that ended with another
@@ -132,13 +132,13 @@ def score_in(before: JobState, later: JobState) -> str | None:
     has_answer = later.status in (JobStatus.OK, JobStatus.PARTIAL)
     if not ends_now or not has_answer or later.retries or later.quote is None:
         return None
-    score = score_of(later.quote, later.usage.cost_microusd, later.worked_s)
+    score = compute_score(later.quote, later.usage.cost_microusd, later.worked_s)
     if score:
         return json.dumps(asdict(score))
     return None
 
 
-def _sample(entry: Mapping[str, Any]) -> CostSample:
+def _build_sample(entry: Mapping[str, Any]) -> CostSample:
     """Return a sample of the store."""
     return CostSample(entry["usd"], entry["ms"] / 1000, entry["saved"], entry["server_tools"])
 
@@ -149,7 +149,7 @@ def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingW
     steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}
     for step_id in TopologicalSorter(dependencies).static_order():
         steps[step_id] = (state.steps[step_id].specialist, dependencies[step_id])
-    work = RemainingWork(steps, closing_roles(state))
+    work = RemainingWork(steps, list_closing_roles(state))
     if not state.submitted.is_batched:
         return work
     live: set[str] = set()

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.json_repair import describe_text, json_object_in
+from handoff_queue.shared.agent.json_repair import describe_text, find_json_object
 from handoff_queue.shared.agent.lenient_answer import LenientAnswer
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 
 MAX_ID_CHARS = 48
 """Characters of an id."""
@@ -25,7 +25,7 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     Raises:
         InvalidAnswer: the text has no JSON object, or the object does not match the schema.
     """
-    value = json_object_in(text)
+    value = find_json_object(text)
     if value is None:
         raise InvalidAnswer(
             f"{describe_text(text)} came where one JSON object was expected, and nothing else"
@@ -34,11 +34,11 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
         return kind.model_validate(value)
     except ValidationError as error:
         raise InvalidAnswer(
-            f"the answer does not match the schema: {problems_of(error, limit=5)}"
+            f"the answer does not match the schema: {describe_problems(error, limit=5)}"
         ) from error
 
 
-def name_of(text: str) -> str:
+def build_id(text: str) -> str:
     """Return the id for a name that a model wrote: `Step 1: Compare!` -> `step_1_compare`. A
     name that does not begin with a letter gets an `s` in front.
     """
@@ -54,12 +54,14 @@ def clip(text: str, limit: int) -> str:
     return text[: limit - 4].rstrip() + " ..."
 
 
-def values_of(kind: type[StrEnum]) -> list[str]:
+def list_values(kind: type[StrEnum]) -> list[str]:
     """Return the values of an enumeration, for the `enum` of a JSON Schema."""
     return [member.value for member in kind]
 
 
-def object_schema(properties: Mapping[str, Any], optional: Collection[str] = ()) -> dict[str, Any]:
+def build_object_schema(
+    properties: Mapping[str, Any], optional: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the JSON Schema of an object that has these properties and no others.
 
     Args:

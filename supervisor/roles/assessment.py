@@ -25,14 +25,17 @@ from handoff_queue.shared.types.review import (
     Score,
     Verdict,
 )
-from handoff_queue.supervisor.lifecycle.side_effects import after_review, steps_in_review
+from handoff_queue.supervisor.lifecycle.side_effects import (
+    find_review_dependents,
+    list_reviewed_steps,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
 from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR, find_order_to_assessor
 
@@ -76,7 +79,7 @@ class VerdictAnswer(LenientAnswer):
 
 @dataclass(frozen=True)
 class VerdictFormat:
-    """Format of the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is the JSON
+    """Format of the answer to `briefs.build_assessment_brief`. `AcceptedAnswer.output` is the JSON
     form of a `Verdict`.
     """
 
@@ -115,10 +118,10 @@ class VerdictFormat:
         }
         by_criterion = {name: {"$ref": "#/$defs/scores"} for name in self.rubric.names}
         properties = {
-            "verdict": {**text, "enum": values_of(Decision)},
+            "verdict": {**text, "enum": list_values(Decision)},
             "revisions": {
                 "type": "array",
-                "items": object_schema(revision),
+                "items": build_object_schema(revision),
                 "description": "for REVISE: one for each step to do again",
             },
             "open_points": {
@@ -128,12 +131,12 @@ class VerdictFormat:
                     "points that the reader must know and that no further work would settle"
                 ),
             },
-            "scores": object_schema(by_criterion, optional=self._unscored),
+            "scores": build_object_schema(by_criterion, optional=self._unscored),
         }
         optional = ["revisions", "open_points"]
         if self._unscored:
             optional.append("scores")
-        verdict = object_schema(properties, optional=optional)
+        verdict = build_object_schema(properties, optional=optional)
         return {**verdict, "$defs": {"scores": self._scores_by_criterion}}
 
     @property
@@ -157,9 +160,9 @@ class VerdictFormat:
             "whole": {**score, "description": "the results as a whole, against the request"},
         }
         if self.scored:
-            properties["steps"] = object_schema(dict.fromkeys(self.scored, score))
+            properties["steps"] = build_object_schema(dict.fromkeys(self.scored, score))
         optional = ("why",) if self.rubric == DEFAULT_RUBRIC else ()
-        return object_schema(properties, optional=optional)
+        return build_object_schema(properties, optional=optional)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a verdict.
@@ -174,17 +177,17 @@ class VerdictFormat:
                 open points. The first two contradictions are refused on the last try, too.
         """
         answer = parse(VerdictAnswer, text)
-        decision = _decision_of(answer.verdict)
-        revisions, strays = self._revisions_of(answer)
+        decision = _parse_decision(answer.verdict)
+        revisions, strays = self._read_revisions(answer)
         self._check_decision(decision, revisions, strays)
         revisions = self._with_sent_back(revisions)
         if revisions:
             decision = Decision.REVISE
-        scores = self._scores_of(answer)
+        scores = self._read_scores(answer)
         own_points = [clip(point, MAX_POINT_CHARS) for point in answer.open_points if point.strip()]
         points: list[str] = []
         if decision is Decision.PASS and not own_points:
-            points += _low_scores(scores)
+            points += _describe_low_scores(scores)
         if points and not last_try:
             raise InvalidAnswer(
                 Defect(
@@ -246,7 +249,7 @@ class VerdictFormat:
             problems[step] = clip(problem, MAX_POINT_CHARS)
         return [Revision(step=step, problem=problem) for step, problem in problems.items()]
 
-    def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
+    def _read_revisions(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
         """Return one revision for each step, and the problems that name no step of `steps`."""
         problems: dict[str, list[str]] = {}
         strays: list[str] = []
@@ -254,7 +257,7 @@ class VerdictFormat:
             problem = clip(raw.problem, MAX_POINT_CHARS)
             if not problem:
                 continue
-            step = name_of(raw.step)
+            step = build_id(raw.step)
             if step in self.steps:
                 problems.setdefault(step, []).append(problem)
             else:
@@ -265,7 +268,7 @@ class VerdictFormat:
             revisions.append(Revision(step=StepId(step), problem=problem))
         return revisions, strays
 
-    def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
+    def _read_scores(self, answer: VerdictAnswer) -> tuple[Score, ...]:
         """Return the valid scores. Invalid scores are left out, because a verdict is valid
         without scores. The reason of a criterion belongs to the score of the whole.
         """
@@ -277,18 +280,18 @@ class VerdictFormat:
                 criterion_answer = CriterionAnswer.model_validate(answer.scores.get(criterion))
             except ValidationError:
                 continue
-            overall_score = _score_in(criterion_answer.whole)
+            overall_score = _parse_score(criterion_answer.whole)
             if overall_score is not None:
                 why = clip(criterion_answer.why, MAX_WHY_CHARS)
                 scores.append(Score(criterion=criterion, score=overall_score, why=why))
             for step in self.scored:
-                value = _score_in(criterion_answer.steps.get(step))
+                value = _parse_score(criterion_answer.steps.get(step))
                 if value is not None:
                     scores.append(Score(criterion=criterion, score=value, step=StepId(step)))
         return tuple(scores)
 
 
-def _low_scores(scores: Sequence[Score]) -> list[str]:
+def _describe_low_scores(scores: Sequence[Score]) -> list[str]:
     """Return a sentence for each low score of the results as a whole."""
     sentences: list[str] = []
     for score in scores:
@@ -300,7 +303,7 @@ def _low_scores(scores: Sequence[Score]) -> list[str]:
     return sentences
 
 
-def _score_in(value: Any) -> int | None:
+def _parse_score(value: Any) -> int | None:
     """Return a score. None: it is not a number, or out of range."""
     try:
         score = round(float(value))
@@ -311,7 +314,7 @@ def _score_in(value: Any) -> int | None:
     return None
 
 
-def verdict_format(
+def build_verdict_format(
     state: JobState, results: Mapping[StepId, HandoffResult] = MappingProxyType({})
 ) -> VerdictFormat:
     """Return the format of the verdict on the next round of a job.
@@ -319,7 +322,7 @@ def verdict_format(
     Args:
         results: the results that the assessor reads.
     """
-    steps, rubric = steps_in_review(state), state.submitted.rubric or DEFAULT_RUBRIC
+    steps, rubric = list_reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC
     sent_back: dict[StepId, str] = {}
     named_orders: dict[StepId, str] = {}
     for step_id, result in results.items():
@@ -332,14 +335,14 @@ def verdict_format(
         # Own words can belong to the subject of the job, too, so they are sent back once. If steps
         # wait for the review, it does not pass at all.
         is_first = not state.rounds_now and not address.is_material
-        if step_id in steps and (is_first or after_review(state)):
+        if step_id in steps and (is_first or find_review_dependents(state)):
             sent_back[step_id] = address.words
         else:
             named_orders[step_id] = address.words
     return VerdictFormat(steps, rubric, sent_back, named_orders)
 
 
-def _decision_of(text: str) -> Decision:
+def _parse_decision(text: str) -> Decision:
     """Return the decision in a text.
 
     Raises:

@@ -33,7 +33,7 @@ from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.child_job_assignment import CHILD_JOB_SPEC
-from handoff_queue.supervisor.roles.answer_text import clip, object_schema, values_of
+from handoff_queue.supervisor.roles.answer_text import build_object_schema, clip, list_values
 
 MAX_REQUEST_CHARS = 60_000
 """Most characters of the request in a brief."""
@@ -109,7 +109,7 @@ class JobContext:
     earlier_request: str | None = None
     """The request of the job that this job follows."""
 
-    def lists(self) -> dict[str, Sequence[JsonValue]]:
+    def build_lists(self) -> dict[str, Sequence[JsonValue]]:
         """Return the lists of a brief about these inputs, by name."""
         results: list[JsonValue] = []
         for result in self.given_results:
@@ -132,12 +132,12 @@ class RejectedPlanBrief:
     own_plan: Plan | None = None
     """The plan that the user proposed instead."""
 
-    def item(self) -> JsonValue:
+    def build_item(self) -> JsonValue:
         """Return the JSON item of a brief about this plan."""
         item: dict[str, JsonValue] = {"note": clip(self.note, MAX_PLAN_NOTE_CHARS)}
         if self.own_plan:
-            item["users_own_plan"] = _plan_as_json(self.own_plan)
-        item["steps"] = _steps(self.plan)
+            item["users_own_plan"] = _convert_plan(self.own_plan)
+        item["steps"] = _build_step_items(self.plan)
         return item
 
 
@@ -167,18 +167,22 @@ def plan_brief(
     plans: list[JsonValue] = []
     has_own_plan = False
     for plan in rejected_plans:
-        plans.append(plan.item())
+        plans.append(plan.build_item())
         has_own_plan = has_own_plan or plan.own_plan is not None
     if has_own_plan:
         job += (
             " If an item has the user's own plan, begin with that plan, and change only the points"
             " of the note and steps that cannot work."
         )
-    return _brief(
+    return _build_brief(
         job,
         request,
-        {**context.lists(), "rejected_plans": plans, "waiting": _waiting(candidates)},
-        shared={"specialists": _candidate_items(candidates)},
+        {
+            **context.build_lists(),
+            "rejected_plans": plans,
+            "waiting": _build_waiting_items(candidates),
+        },
+        shared={"specialists": _build_candidate_items(candidates)},
     )
 
 
@@ -189,11 +193,11 @@ def route_brief(
     job = "Decide who does the request below: one specialist alone, or a team with a plan."
     if context.given_results:
         job += " The known results exist already, and the chosen specialist or team gets them."
-    return _brief(
+    return _build_brief(
         job,
         request,
-        {**context.lists(), "waiting": _waiting(candidates)},
-        shared={"specialists": _candidate_items(candidates)},
+        {**context.build_lists(), "waiting": _build_waiting_items(candidates)},
+        shared={"specialists": _build_candidate_items(candidates)},
     )
 
 
@@ -219,15 +223,15 @@ def needs_brief(
         ways = f"answer it, add a step (at most {room}), or give it up"
         rules += ADD_STEP_RULE
     job = f"Steps of your plan cannot go on without something. Resolve each need: {ways}.{rules}"
-    return _brief(
+    return _build_brief(
         job,
         request,
-        {"plan": _steps(plan), "needs": questions},
-        shared={"specialists": _candidate_items(candidates)},
+        {"plan": _build_step_items(plan), "needs": questions},
+        shared={"specialists": _build_candidate_items(candidates)},
     )
 
 
-def replan_brief(
+def build_replan_brief(
     request: str,
     plan: Plan,
     step_states: Mapping[StepId, str],
@@ -250,20 +254,20 @@ def replan_brief(
     else:
         remark = f"it can be changed {left} more times"
     note = f"There are new results of {', '.join(news)}. Add at most {limit} new steps; {remark}."
-    return _brief(
+    return _build_brief(
         "Decide what the plan needs now.",
         request,
         {
-            **context.lists(),
-            "plan": _steps(plan, step_states),
-            "waiting": _waiting(candidates),
+            **context.build_lists(),
+            "plan": _build_step_items(plan, step_states),
+            "waiting": _build_waiting_items(candidates),
         },
-        shared={"specialists": _candidate_items(candidates)},
+        shared={"specialists": _build_candidate_items(candidates)},
         note=note,
     )
 
 
-def assessment_brief(
+def build_assessment_brief(
     request: str,
     plan: Plan,
     round_number: int,
@@ -297,13 +301,13 @@ def assessment_brief(
         else:
             step_states[step.id] = "waits for a PASS of this review"
     are_all_done = not about or len(about) == len(plan.steps)
-    steps = _steps(plan, None if are_all_done else step_states)
+    steps = _build_step_items(plan, None if are_all_done else step_states)
     job = "Judge the results against the request below."
     lists = {"plan": steps, "conflicts": conflicts}
-    return _brief(job, request, lists, shared={"rubric": criteria}, note=note)
+    return _build_brief(job, request, lists, shared={"rubric": criteria}, note=note)
 
 
-def synthesis_brief(
+def build_synthesis_brief(
     request: str,
     plan: Plan,
     gaps: Sequence[str],
@@ -318,22 +322,22 @@ def synthesis_brief(
         gaps: failed or missing parts. The supervisor prints them below the answer in any case.
         open_points: the assessor's open points.
         vetoes: reasons for which the gates rejected the previous answer.
-        conflicts: as in `assessment_brief`.
+        conflicts: as in `build_assessment_brief`.
         requirements: conditions that the answer must meet.
     """
     job = "Write one answer to the request below from the results of these steps."
     lists: dict[str, Sequence[JsonValue]] = {
-        "plan": _steps(plan),
+        "plan": _build_step_items(plan),
         "gaps": list(gaps),
         "open_points": list(open_points),
         "conflicts": conflicts,
         "the_answer_must_meet": list(requirements),
         "turned_down_before_because": list(vetoes),
     }
-    return _brief(job, request, lists)
+    return _build_brief(job, request, lists)
 
 
-def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
+def _build_candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
     """Return the JSON items of the candidates, sorted by name."""
     items: list[JsonValue] = []
     for candidate in sorted(candidates, key=attrgetter("name")):
@@ -347,7 +351,7 @@ def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
     return items
 
 
-def _waiting(candidates: Sequence[Candidate]) -> list[JsonValue]:
+def _build_waiting_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
     """Return one JSON item with the handoffs that wait for each candidate, if any wait."""
     queued: dict[str, JsonValue] = {}
     for candidate in sorted(candidates, key=attrgetter("name")):
@@ -358,7 +362,9 @@ def _waiting(candidates: Sequence[Candidate]) -> list[JsonValue]:
     return []
 
 
-def _steps(plan: Plan, step_states: Mapping[StepId, str] | None = None) -> list[JsonValue]:
+def _build_step_items(
+    plan: Plan, step_states: Mapping[StepId, str] | None = None
+) -> list[JsonValue]:
     """Return the JSON items of the steps, with their states if these are given."""
     steps: list[JsonValue] = []
     for step in plan.steps:
@@ -375,7 +381,7 @@ def _steps(plan: Plan, step_states: Mapping[StepId, str] | None = None) -> list[
     return steps
 
 
-def _plan_as_json(plan: Plan) -> JsonValue:
+def _convert_plan(plan: Plan) -> JsonValue:
     """Return the plan in its JSON form without default values. Very long tasks are cut."""
     fields: dict[str, JsonValue] = plan.model_dump(
         mode="json", exclude_defaults=True, exclude={"steps": True}
@@ -387,7 +393,7 @@ def _plan_as_json(plan: Plan) -> JsonValue:
     return {**fields, "steps": steps}
 
 
-def _brief(
+def _build_brief(
     job: str,
     request: str,
     lists: Mapping[str, Sequence[JsonValue]],
@@ -405,13 +411,13 @@ def _brief(
         note: a sentence about this brief.
     """
     request_text = clip(request, MAX_REQUEST_CHARS)
-    lines = [*_lines(lists), note]
-    paragraphs = ["\n".join([job, *_lines(shared)]), "\n".join(filter(None, lines))]
+    lines = [*_format_lists(lists), note]
+    paragraphs = ["\n".join([job, *_format_lists(shared)]), "\n".join(filter(None, lines))]
     above = clip("\n\n".join(filter(None, paragraphs)), MAX_BRIEF_CHARS - len(request_text) - 20)
     return f"{above}\n\nRequest:\n{request_text}"
 
 
-def _lines(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:
+def _format_lists(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:
     """Return the lines of the lists: the name of each list, and one line for each item."""
     lines: list[str] = []
     for name, items in lists.items():
@@ -422,7 +428,7 @@ def _lines(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:
     return lines
 
 
-def fact_check_task(request: str) -> str:
+def build_fact_check_task(request: str) -> str:
     """Return the task of a fact-checker for the answer to a request. A fact-checker is a specialist
     and answers in the envelope.
     """
@@ -431,13 +437,13 @@ def fact_check_task(request: str) -> str:
     )
 
 
-def fact_check_schema() -> Mapping[str, Any]:
+def build_fact_check_schema() -> Mapping[str, Any]:
     """Return the JSON Schema of `shared.types.step_events.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
     fields = {
-        "verdict": {**text, "enum": values_of(CheckVerdict)},
-        "wrong": {"type": "array", "items": object_schema(statement)},
+        "verdict": {**text, "enum": list_values(CheckVerdict)},
+        "wrong": {"type": "array", "items": build_object_schema(statement)},
         "why": text,
     }
-    return object_schema(fields)
+    return build_object_schema(fields)

@@ -17,14 +17,17 @@ from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultSta
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import MAX_WHY_CHARS, Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements, is_for_arbitration
+from handoff_queue.supervisor.lifecycle.review_arbitration import (
+    find_disagreements,
+    is_for_arbitration,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
 from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
 
@@ -38,13 +41,13 @@ _JOB = (
 )
 
 
-def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
-    """Return the payloads that `judge_task` reads."""
+def list_judge_payloads(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `build_judge_task` reads."""
     if is_for_arbitration(state):
         refs: list[BlobRef] = []
         if state.last_round and state.last_round.result:
             refs.append(state.last_round.result)
-        for step_id in disagreements(state):
+        for step_id in find_disagreements(state):
             result = state.steps[step_id].result
             if result:
                 refs.append(result)
@@ -54,17 +57,17 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
     return ()
 
 
-def judge_task(state: JobState, texts: ResultTexts) -> tuple[str, Mapping[str, Any]]:
+def build_judge_task(state: JobState, texts: ResultTexts) -> tuple[str, Mapping[str, Any]]:
     """Return the judge's brief, and the JSON Schema of its answer. The brief holds all that the
     judge sees of the results.
 
     Args:
-        texts: payloads of `payloads_for_judge(state)`.
+        texts: payloads of `list_judge_payloads(state)`.
     """
     if is_for_arbitration(state):
-        return arbitration_brief(state, texts), RulingFormat(disagreements(state)).schema
-    (payload,) = payloads_for_judge(state)
-    conflicts = texts.conflicts(payload)
+        return build_arbitration_brief(state, texts), RulingFormat(find_disagreements(state)).schema
+    (payload,) = list_judge_payloads(state)
+    conflicts = texts.get_conflicts(payload)
     return judge_brief(conflicts), judge_format(conflicts).schema
 
 
@@ -72,31 +75,31 @@ def is_arbitration(schema: Mapping[str, Any]) -> bool:
     """Return whether the handoff with this schema asks whether the writer or the assessor is
     right.
     """
-    return bool(points_of_schema(schema))
+    return bool(find_schema_points(schema))
 
 
-def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
+def build_arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     """Return the judge's brief about the points that the last review repeats.
 
     Args:
-        texts: payloads of `payloads_for_judge(state)`.
+        texts: payloads of `list_judge_payloads(state)`.
     """
-    disputed_steps = disagreements(state)
-    verdict = texts.verdict(state.last_round)
+    disputed_steps = find_disagreements(state)
+    verdict = texts.get_verdict(state.last_round)
     points: list[Revision] = []
     if verdict:
         points = [revision for revision in verdict.revisions if revision.step in disputed_steps]
     results: dict[StepId, HandoffResult] = {}
     for step in disputed_steps:
         if ref := state.steps[step].result:
-            results[step] = texts.result(ref)
+            results[step] = texts.get_result(ref)
     lines = [_JOB]
     for point in points:
-        lines.append(_line(point, results.get(point.step), MAX_SHOWN_CHARS // len(points)))
+        lines.append(_format_point(point, results.get(point.step), MAX_SHOWN_CHARS // len(points)))
     return "\n".join(lines)
 
 
-def _line(point: Revision, result: HandoffResult | None, limit: int) -> str:
+def _format_point(point: Revision, result: HandoffResult | None, limit: int) -> str:
     """Return the JSON line of a point. The result and its evidence get half of `limit` each."""
     if result is None:
         output_text = ""
@@ -134,8 +137,8 @@ class RulingsAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RulingFormat:
-    """Format of the answer to `arbitration_brief`. `AcceptedAnswer.output` is the JSON form of
-    `Rulings`.
+    """Format of the answer to `build_arbitration_brief`. `AcceptedAnswer.output` is the JSON form
+    of `Rulings`.
     """
 
     points: tuple[str, ...]
@@ -147,14 +150,14 @@ class RulingFormat:
         item = {
             "point": {**text, "enum": list(self.points)},
             "why": {**text, "description": "one or two sentences for the reader of the answer"},
-            "right": {**text, "enum": values_of(Side)},
+            "right": {**text, "enum": list_values(Side)},
         }
         rulings = {
             "type": "array",
-            "items": object_schema(item),
+            "items": build_object_schema(item),
             "description": "exactly one for each point",
         }
-        return object_schema({"rulings": rulings})
+        return build_object_schema({"rulings": rulings})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the rulings.
@@ -165,7 +168,7 @@ class RulingFormat:
         """
         rulings_by_point: dict[str, Ruling] = {}
         for raw in parse(RulingsAnswer, text).rulings:
-            point, right = name_of(raw.point), raw.right.strip().lower()
+            point, right = build_id(raw.point), raw.right.strip().lower()
             if point in self.points and right in list(Side):
                 rulings_by_point.setdefault(
                     point,
@@ -185,7 +188,7 @@ class RulingFormat:
         return AcceptedAnswer(ResultStatus.OK, output)
 
 
-def points_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def find_schema_points(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the points in a `RulingFormat.schema`; empty if it is another schema."""
     item = schema.get("properties", {}).get("rulings", {}).get("items", {}).get("properties", {})
     return tuple(item.get("point", {}).get("enum", ()))

@@ -17,18 +17,18 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.shared.types.step import OnFailure, Step
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import count_steps_left, find_helpers
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
-from handoff_queue.supervisor.text.task_similarity import repeats_in, twice_in
+from handoff_queue.supervisor.text.task_similarity import find_repeats, repeats_in
 
 MAX_ANSWER_CHARS = 20_000
 """Most characters of an answer, and of the task of a helper step."""
@@ -91,7 +91,7 @@ class NeedsFormat:
     @property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
-        actions = values_of(ResolutionAction)
+        actions = list_values(ResolutionAction)
         if not self.specialists:
             actions.remove(ResolutionAction.ADD_STEP)
         item = {
@@ -117,10 +117,10 @@ class NeedsFormat:
         resolutions = {
             "type": "array",
             "minItems": 1,
-            "items": object_schema(item),
+            "items": build_object_schema(item),
             "description": "exactly one for each step that asks",
         }
-        return object_schema({"resolutions": resolutions})
+        return build_object_schema({"resolutions": resolutions})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the resolutions.
@@ -132,7 +132,7 @@ class NeedsFormat:
         """
         answers: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
-            answers.setdefault(name_of(raw.step), raw)
+            answers.setdefault(build_id(raw.step), raw)
         requests = self._make_helper_steps(answers)
         missing: list[str] = []
         for step in self.steps:
@@ -153,7 +153,7 @@ class NeedsFormat:
                 notes.append(f"step {step} asked a question without an answer")
                 resolutions.append(Resolution(step=StepId(step), answer=None))
             else:
-                resolutions.append(_resolution(step, answers, requests))
+                resolutions.append(_build_resolution(step, answers, requests))
         output = Resolutions(resolutions=tuple(resolutions)).model_dump(mode="json")
         return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
@@ -165,7 +165,7 @@ class NeedsFormat:
         taken_ids = {step.id for step in self.earlier}
         for step in self.steps:
             raw = answers.get(step)
-            if raw is None or name_of(raw.action) != ResolutionAction.ADD_STEP:
+            if raw is None or build_id(raw.action) != ResolutionAction.ADD_STEP:
                 continue
             task = clip(raw.task or "", MAX_ANSWER_CHARS)
             if not task:
@@ -175,8 +175,8 @@ class NeedsFormat:
                 requests.problems[step] = "finds something out itself: answer it, or give it up"
                 continue
             helper = Step(
-                id=_free_id(step, taken_ids),
-                specialist=self._helper_specialist(requests, raw),
+                id=_find_free_id(step, taken_ids),
+                specialist=self._choose_helper_specialist(requests, raw),
                 task=task,
                 on_failure=OnFailure.RETRY,
             )
@@ -186,11 +186,11 @@ class NeedsFormat:
             self._remove_repeats(requests)
         return requests
 
-    def _helper_specialist(self, requests: _HelperRequests, raw: ResolutionAnswer) -> str:
+    def _choose_helper_specialist(self, requests: _HelperRequests, raw: ResolutionAnswer) -> str:
         """Return the specialist of a helper step. The generalist replaces an unknown
         specialist, with a note.
         """
-        name = name_of(raw.specialist or "-")
+        name = build_id(raw.specialist or "-")
         if name in self.specialists:
             return name
         requests.notes.append(
@@ -210,7 +210,7 @@ class NeedsFormat:
                 " that, or give it up"
             )
             del requests.helpers[step]
-        for repeat in twice_in(tuple(requests.helpers.values())):
+        for repeat in find_repeats(tuple(requests.helpers.values())):
             requests.helpers[needy[repeat.step]] = requests.helpers[needy[repeat.earlier]]
         kept_ids: set[StepId] = set()
         for step, helper in list(requests.helpers.items()):
@@ -227,31 +227,31 @@ def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Pla
     """Return the answer format of a handoff with this `NeedsFormat.schema`, for the steps and
     specialists in the schema.
     """
-    specialists = _item_of(schema).get("specialist", {}).get("enum", ())
+    specialists = _get_item(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
-        steps=steps_of_schema(schema),
+        steps=find_schema_steps(schema),
         specialists=tuple(filter(None, specialists)),
-        room=steps_left(state),
+        room=count_steps_left(state),
         earlier=plan.steps,
-        helpers=helpers_of(state),
+        helpers=find_helpers(state),
     )
 
 
-def steps_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def find_schema_steps(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the steps that a `NeedsFormat.schema` asks about. Steps that asked later are not
     among them.
     """
-    return tuple(_item_of(schema).get("step", {}).get("enum", ()))
+    return tuple(_get_item(schema).get("step", {}).get("enum", ()))
 
 
-def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_item(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties: Mapping[str, Any] = (
         schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
     )
     return properties
 
 
-def _free_id(step: str, taken_ids: set[StepId]) -> StepId:
+def _find_free_id(step: str, taken_ids: set[StepId]) -> StepId:
     """Return an unused id for a helper of a step: `costs_help`, `costs_help2`."""
     first = f"{step[: MAX_ID_CHARS - 8]}_help"
     name, number = first, 2
@@ -261,7 +261,7 @@ def _free_id(step: str, taken_ids: set[StepId]) -> StepId:
     return StepId(name)
 
 
-def _resolution(
+def _build_resolution(
     step: str, answers: Mapping[str, ResolutionAnswer], requests: _HelperRequests
 ) -> Resolution:
     """Return the valid resolution of a step. Without an answer and a helper, the step is given
@@ -271,24 +271,24 @@ def _resolution(
         return Resolution(step=StepId(step), by=requests.helpers[step])
     answer = None
     if not _gives_up(answers[step]):
-        answer = _answer_in(answers[step])
+        answer = _get_answer(answers[step])
     return Resolution(step=StepId(step), answer=answer)
 
 
 def _resolves(raw: ResolutionAnswer | None) -> bool:
     """Return whether the planner answers the question or gives the step up."""
-    return raw is not None and (_gives_up(raw) or bool(_answer_in(raw)))
+    return raw is not None and (_gives_up(raw) or bool(_get_answer(raw)))
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
     """Return whether the planner gives the step up. The action `give_up` always does, and
     `answer` never does. Any other action gives up if there is no answer.
     """
-    action = name_of(raw.action)
+    action = build_id(raw.action)
     if action == ResolutionAction.GIVE_UP:
         return True
-    return action != ResolutionAction.ANSWER and not _answer_in(raw)
+    return action != ResolutionAction.ANSWER and not _get_answer(raw)
 
 
-def _answer_in(raw: ResolutionAnswer) -> str:
+def _get_answer(raw: ResolutionAnswer) -> str:
     return clip(raw.answer or "", MAX_ANSWER_CHARS)

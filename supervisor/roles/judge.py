@@ -23,7 +23,7 @@ from handoff_queue.shared.types.review import (
     Settlement,
     Settlements,
 )
-from handoff_queue.supervisor.roles.answer_text import clip, object_schema, parse
+from handoff_queue.supervisor.roles.answer_text import build_object_schema, clip, parse
 
 MAX_SHOWN_CHARS = 80_000
 """Most characters of conflicts in one brief. Conflicts that do not fit stay disputed."""
@@ -36,15 +36,15 @@ _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 def judge_brief(conflicts: Conflicts) -> str:
     """Return the judge's brief: contradicting claims, and their quotes."""
-    return "\n".join([_JOB, *map(_line, conflicts_in_brief(conflicts))])
+    return "\n".join([_JOB, *map(_format_conflict, select_conflicts_for_brief(conflicts))])
 
 
-def conflicts_in_brief(conflicts: Conflicts) -> tuple[ClaimConflict, ...]:
+def select_conflicts_for_brief(conflicts: Conflicts) -> tuple[ClaimConflict, ...]:
     """Return the first conflicts, as many as fit into the brief."""
     visible_conflicts: list[ClaimConflict] = []
     chars = 0
     for conflict in conflicts.conflicts:
-        chars += len(_line(conflict))
+        chars += len(_format_conflict(conflict))
         if chars > MAX_SHOWN_CHARS:
             break
         visible_conflicts.append(conflict)
@@ -97,10 +97,10 @@ class JudgeFormat:
         }
         settlements = {
             "type": "array",
-            "items": object_schema(item),
+            "items": build_object_schema(item),
             "description": "exactly one for each conflict",
         }
-        return object_schema({"settlements": settlements})
+        return build_object_schema({"settlements": settlements})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the settlements.
@@ -145,7 +145,7 @@ class JudgeFormat:
 def judge_format(conflicts: Conflicts) -> JudgeFormat:
     """Return the answer format for the conflicts that `judge_brief` shows."""
     claim_ids: dict[str, tuple[str, ...]] = {}
-    for conflict in conflicts_in_brief(conflicts):
+    for conflict in select_conflicts_for_brief(conflicts):
         claim_ids[conflict.id] = tuple(claim.id for claim in conflict.claims)
     return JudgeFormat(claim_ids)
 
@@ -168,7 +168,7 @@ def judge_format_of_schema(schema: Mapping[str, Any], event: ConflictsFound) -> 
     return JudgeFormat(claim_ids)
 
 
-def _line(conflict: ClaimConflict) -> str:
+def _format_conflict(conflict: ClaimConflict) -> str:
     """Return the JSON line of a conflict."""
     claims: list[JsonValue] = [*map(show_claim, conflict.claims)]
     return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)

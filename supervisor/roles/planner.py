@@ -12,26 +12,26 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.empty_forms import has_no_content, words_of_schema
+from handoff_queue.shared.agent.empty_forms import collect_schema_words, has_no_content
 from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
-from handoff_queue.supervisor.lifecycle.routing import default_specialist, plan_of_one_step
+from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step, default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
-from handoff_queue.supervisor.text.markdown import title_of
-from handoff_queue.supervisor.text.task_similarity import twice_in
+from handoff_queue.supervisor.text.markdown import cut_title
+from handoff_queue.supervisor.text.task_similarity import find_repeats
 
 MAX_FALLBACK_CHARS = 4_000
 ITEM = "{item}"
@@ -44,25 +44,25 @@ _SUFFIX_CHARS = 20
 """Most characters that `for_each` adds to the id of a step."""
 
 
-def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
+def list_failure_policies(*, may_ask: bool) -> tuple[str, ...]:
     """Return the values of `on_failure` that a model may choose.
 
     Args:
         may_ask: True if the user asked for approvals. Otherwise a model cannot choose `ask`, with
             which the job waits for a person.
     """
-    policies = values_of(OnFailure)
+    policies = list_values(OnFailure)
     if not may_ask:
         policies.remove(OnFailure.ASK)
     return tuple(policies)
 
 
-def unique_ids(names: Iterable[str]) -> tuple[StepId, ...]:
+def build_unique_ids(names: Iterable[str]) -> tuple[StepId, ...]:
     """Return the step ids for names that a model wrote, each once."""
-    return tuple(dict.fromkeys(StepId(name_of(name)) for name in names))
+    return tuple(dict.fromkeys(StepId(build_id(name)) for name in names))
 
 
-def _names_in(value: Any) -> Any:
+def _split_names(value: Any) -> Any:
     """Return the names in a list, or in the text of one name, without empty names."""
     names = value or []
     if isinstance(names, str):
@@ -85,9 +85,9 @@ class JoinAnswer(LenientAnswer):
     @field_validator("must", mode="before")
     @classmethod
     def _wrap_single_value(cls, value: Any) -> Any:
-        return _names_in(value)
+        return _split_names(value)
 
-    def join(self) -> Join | None:
+    def build_join(self) -> Join | None:
         """Return the join, or None if the step waits for all of its dependencies.
 
         Raises:
@@ -98,7 +98,7 @@ class JoinAnswer(LenientAnswer):
         return Join(
             enough=self.enough or None,
             within_s=self.within_s or None,
-            must=unique_ids(self.must),
+            must=build_unique_ids(self.must),
         )
 
 
@@ -115,7 +115,7 @@ class StepAnswer(LenientAnswer):
     @field_validator("depends_on", mode="before")
     @classmethod
     def _wrap_single_value(cls, value: Any) -> Any:
-        return _names_in(value)
+        return _split_names(value)
 
     @field_validator("join", mode="before")
     @classmethod
@@ -127,7 +127,7 @@ class StepAnswer(LenientAnswer):
     def _default_fallback(cls, value: Any) -> Any:
         return value or DEFAULT_FALLBACK
 
-    def step(self, *, may_ask: bool) -> Step:
+    def build_step(self, *, may_ask: bool) -> Step:
         """Return the step of a plan. A value of `on_failure` that is not offered becomes
         `retry`.
 
@@ -135,21 +135,21 @@ class StepAnswer(LenientAnswer):
             ValidationError: the value of a field is invalid.
         """
         on_failure = OnFailure.RETRY
-        policy = name_of(self.on_failure or "-")
-        if policy in failure_policies(may_ask=may_ask):
+        policy = build_id(self.on_failure or "-")
+        if policy in list_failure_policies(may_ask=may_ask):
             on_failure = OnFailure(policy)
         join = None
         if self.join and self.depends_on:
-            join = self.join.join()
+            join = self.join.build_join()
         return Step(
-            id=StepId(name_of(self.id)),
-            specialist=name_of(self.specialist),
+            id=StepId(build_id(self.id)),
+            specialist=build_id(self.specialist),
             task=self.task.strip(),
-            depends_on=unique_ids(self.depends_on),
+            depends_on=build_unique_ids(self.depends_on),
             fallback=clip(self.fallback, MAX_FALLBACK_CHARS) or DEFAULT_FALLBACK,
             on_failure=on_failure,
             join=join,
-            title=title_of(self.title or "") or None,
+            title=cut_title(self.title or "") or None,
         )
 
 
@@ -170,14 +170,14 @@ class PlannedStepAnswer(StepAnswer):
     @field_validator("for_each", mode="before")
     @classmethod
     def _wrap_single_text(cls, value: Any) -> Any:
-        return _names_in(value)
+        return _split_names(value)
 
-    def copies(self, most: int) -> list[StepCopy]:
+    def build_copies(self, most: int) -> list[StepCopy]:
         """Return a step for each text, at most this number, or the one step."""
         texts = self.for_each[:most]
         if not texts:
             return [StepCopy("", self)]
-        suffixes = [name_of(text.split()[0])[:_SUFFIX_CHARS] for text in texts]
+        suffixes = [build_id(text.split()[0])[:_SUFFIX_CHARS] for text in texts]
         if len({*suffixes}) < len(texts):
             suffixes = [str(number) for number in range(1, len(texts) + 1)]
         copies: list[StepCopy] = []
@@ -191,14 +191,14 @@ class PlannedStepAnswer(StepAnswer):
 
 
 def _name_without_item(name: str) -> str:
-    return name_of(name.replace(ITEM, ""))
+    return build_id(name.replace(ITEM, ""))
 
 
 class PlanAnswer(LenientAnswer):
     steps: list[PlannedStepAnswer]
     synthesis: str | None = None
 
-    def all_steps(self, most: int) -> list[StepAnswer]:
+    def build_all_steps(self, most: int) -> list[StepAnswer]:
         """Return the steps, repeated for the texts of `for_each`. A step that depends on a repeated
         step depends on all of its copies. With `ITEM` after the id, a repeated step depends on the
         copy for the same text.
@@ -210,7 +210,7 @@ class PlanAnswer(LenientAnswer):
         all_copies: list[StepCopy] = []
         repeated: dict[str, list[StepCopy]] = {}
         for raw in self.steps:
-            copies = raw.copies(most + 1)
+            copies = raw.build_copies(most + 1)
             all_copies += copies
             if raw.for_each:
                 repeated[_name_without_item(raw.id)] = copies
@@ -265,7 +265,10 @@ class PlanFormat:
     def schema(self) -> Mapping[str, Any]:
         """The JSON Schema. The planner's instructions describe the fields."""
         text = {"type": "string"}
-        on_failure: dict[str, Any] = {**text, "enum": list(failure_policies(may_ask=self.may_ask))}
+        on_failure: dict[str, Any] = {
+            **text,
+            "enum": list(list_failure_policies(may_ask=self.may_ask)),
+        }
         if self.may_ask:
             on_failure["description"] = "ask: a person decides"
         join = {
@@ -282,17 +285,19 @@ class PlanFormat:
             "title": text,
             "fallback": text,
             "on_failure": on_failure,
-            "join": object_schema(join, optional=join),
+            "join": build_object_schema(join, optional=join),
         }
         properties = {
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": object_schema(step, optional=step.keys() - {"id", "specialist", "task"}),
+                "items": build_object_schema(
+                    step, optional=step.keys() - {"id", "specialist", "task"}
+                ),
             },
-            "synthesis": {**text, "enum": values_of(Synthesis)},
+            "synthesis": {**text, "enum": list_values(Synthesis)},
         }
-        return object_schema(properties, optional=("synthesis",))
+        return build_object_schema(properties, optional=("synthesis",))
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a plan.
@@ -305,8 +310,8 @@ class PlanFormat:
                 without texts, which is accepted on the last try, too.
         """
         answer = parse(PlanAnswer, text)
-        steps, problems = _steps_of(answer.all_steps(self.max_steps), may_ask=self.may_ask)
-        problems += self._problems_of_copied_tasks(steps)
+        steps, problems = _build_steps(answer.build_all_steps(self.max_steps), may_ask=self.may_ask)
+        problems += self._find_copied_tasks(steps)
         problems += shape_problems(steps, self.given_steps)
         problems += count_problems(steps, self.max_steps)
         if not answer.steps:
@@ -316,7 +321,7 @@ class PlanFormat:
             raise InvalidAnswer(f"the plan cannot be used: {'; '.join(problems)}")
         steps, reassigned = _replace_unknown_specialists(steps, self.specialists)
         repeats: list[str] = []
-        for repeat in twice_in(steps):
+        for repeat in find_repeats(steps):
             repeats.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
         unfilled: list[str] = []
         for step in steps:
@@ -331,16 +336,16 @@ class PlanFormat:
             )
         plan = Plan(
             steps=tuple(steps),
-            synthesis=_synthesis_of(answer.synthesis),
+            synthesis=_parse_synthesis(answer.synthesis),
             given=self.given_steps,
         )
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
 
-    def _problems_of_copied_tasks(self, steps: Sequence[Step]) -> list[str]:
+    def _find_copied_tasks(self, steps: Sequence[Step]) -> list[str]:
         """Return a problem for each task that is only a word or a description of the schema."""
         problems: list[str] = []
-        words = words_of_schema(self.schema)
+        words = collect_schema_words(self.schema)
         for step in steps:
             if has_no_content(step.task, words):
                 problems.append(
@@ -365,7 +370,7 @@ def with_request(plan: Plan, request: str) -> Plan:
     return plan.model_copy(update={"steps": tuple(steps)})
 
 
-def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def find_plan_specialists(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the specialists in a `PlanFormat.schema`. They were served when the handoff was
     issued.
     """
@@ -373,24 +378,24 @@ def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def fallback_plan(
+def build_fallback_plan(
     request: str, specialists: Collection[str], given_steps: tuple[StepId, ...] = ()
 ) -> Plan:
     """Return the plan for a failed planner: the whole request for the generalist, or for
     another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
-    return plan_of_one_step(request, default_specialist(specialists), why, given_steps)
+    return build_plan_of_one_step(request, default_specialist(specialists), why, given_steps)
 
 
-def _steps_of(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:
+def _build_steps(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:
     """Return the valid steps, and a problem for each invalid step."""
     steps, problems = [], []
     for number, raw in enumerate(answers, start=1):
         try:
-            steps.append(raw.step(may_ask=may_ask))
+            steps.append(raw.build_step(may_ask=may_ask))
         except ValidationError as error:
-            problems.append(f"step {number} ({clip(raw.id, 48)}): {problems_of(error)}")
+            problems.append(f"step {number} ({clip(raw.id, 48)}): {describe_problems(error)}")
     return steps, problems
 
 
@@ -414,7 +419,7 @@ def _replace_unknown_specialists(
     return new_steps, notes
 
 
-def _synthesis_of(text: str | None) -> Synthesis:
+def _parse_synthesis(text: str | None) -> Synthesis:
     """Return the method of synthesis. An unknown value means `merge`, which needs no model call."""
     if (text or "").strip().lower() == Synthesis.RECONCILE:
         return Synthesis.RECONCILE

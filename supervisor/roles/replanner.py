@@ -20,26 +20,26 @@ from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS, Patch, Plan, Repeat
-from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
+from handoff_queue.shared.types.plan_validation import find_last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
 from handoff_queue.supervisor.roles.planner import (
     StepAnswer,
-    failure_policies,
-    unique_ids,
+    build_unique_ids,
+    list_failure_policies,
 )
-from handoff_queue.supervisor.text.markdown import title_of
-from handoff_queue.supervisor.text.task_similarity import repeats_in, twice_in
+from handoff_queue.supervisor.text.markdown import cut_title
+from handoff_queue.supervisor.text.task_similarity import find_repeats, repeats_in
 
 HAND_OFF = "hand_off"
 HAND_OFF_TO = "hand_off_to_"
@@ -53,7 +53,7 @@ _TITLE = "a heading for the result, in the language of the answer: Prices compar
 _IDS = {"type": "array", "items": _TEXT}
 
 
-def tools_for(
+def build_tools(
     specialists: Collection[str], unbegun: Collection[str], *, may_ask: bool
 ) -> tuple[Tool, ...]:
     """Return the tools for these specialists, and for the steps that have not begun.
@@ -61,10 +61,10 @@ def tools_for(
     Args:
         may_ask: True if the user asked for approvals, so that a new step may be `on_failure: ask`.
     """
-    policies = failure_policies(may_ask=may_ask)
+    policies = list_failure_policies(may_ask=may_ask)
     tools = [_hand_off(specialists, policies)]
     if unbegun:
-        tools += [_change(specialists, unbegun), _drop(unbegun)]
+        tools += [_build_change_tool(specialists, unbegun), _drop(unbegun)]
     return tuple(tools)
 
 
@@ -92,7 +92,7 @@ def _hand_off(specialists: Collection[str], policies: Collection[str]) -> Tool:
         },
         "why": _WHY,
     }
-    return _tool(
+    return _build_tool(
         HAND_OFF,
         "Adds a step to the plan, and gives it to a specialist.",
         arguments,
@@ -100,7 +100,7 @@ def _hand_off(specialists: Collection[str], policies: Collection[str]) -> Tool:
     )
 
 
-def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
+def _build_change_tool(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
     arguments = {
         "step": {**_TEXT, "enum": list(unbegun)},
         "specialist": {**_TEXT, "enum": sorted(specialists)},
@@ -110,18 +110,20 @@ def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
         "why": _WHY,
     }
     about = "Changes a step that has not begun. Fields that are left out stay unchanged."
-    return _tool(CHANGE, about, arguments, optional=("specialist", "title", "task", "depends_on"))
+    return _build_tool(
+        CHANGE, about, arguments, optional=("specialist", "title", "task", "depends_on")
+    )
 
 
 def _drop(unbegun: Collection[str]) -> Tool:
-    return _tool(
+    return _build_tool(
         DROP,
         "Drops a step that has not begun.",
         {"step": {**_TEXT, "enum": list(unbegun)}, "why": _WHY},
     )
 
 
-def _tool(
+def _build_tool(
     name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()
 ) -> Tool:
     required: list[str] = []
@@ -201,22 +203,22 @@ class _RequestedChanges:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def steps(self, plan: Plan) -> list[Step]:
+    def build_steps(self, plan: Plan) -> list[Step]:
         """Return all steps of the changed plan."""
         changed_steps = {step.id: step for step in self.change}
         return [
-            *(changed_steps.get(step.id, step) for step in self.remaining_steps(plan)),
+            *(changed_steps.get(step.id, step) for step in self.build_remaining_steps(plan)),
             *self.add,
         ]
 
-    def remaining_steps(self, plan: Plan) -> list[Step]:
+    def build_remaining_steps(self, plan: Plan) -> list[Step]:
         """Return the steps of the plan that are not dropped, without their changes."""
         return [step for step in plan.steps if step.id not in self.drop]
 
 
 @dataclass(frozen=True, slots=True)
 class PatchFormat:
-    """Format of the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is the JSON form
+    """Format of the answer to `briefs.build_replan_brief`. `AcceptedAnswer.output` is the JSON form
     of a `Patch`.
     """
 
@@ -236,17 +238,17 @@ class PatchFormat:
     def schema(self) -> Mapping[str, Any]:
         """Return the JSON Schema of a decision without tool calls."""
         properties = {
-            "decision": {"type": "string", "enum": values_of(ReplannerDecision)},
+            "decision": {"type": "string", "enum": list_values(ReplannerDecision)},
             "why": {
                 "type": "string",
                 "description": "one sentence for readers of the plan",
             },
         }
-        return object_schema(properties)
+        return build_object_schema(properties)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        return tools_for(self.specialists, self.unbegun, may_ask=self.may_ask)
+        return build_tools(self.specialists, self.unbegun, may_ask=self.may_ask)
 
     def is_answer(self, calls: Sequence[Block]) -> bool:
         """Return whether all calls are calls of handoff tools."""
@@ -260,7 +262,7 @@ class PatchFormat:
         """
         answer = parse(DecisionAnswer, text)
         try:
-            decision = ReplannerDecision(name_of(answer.decision))
+            decision = ReplannerDecision(build_id(answer.decision))
         except ValueError as error:
             raise InvalidAnswer(
                 f"decision must be {ReplannerDecision.GO_ON} or {ReplannerDecision.FINALIZE};"
@@ -281,15 +283,15 @@ class PatchFormat:
             try:
                 self._add_call(requested, str(call.get("name")), call.get("input"))
             except ValidationError as error:
-                requested.problems.append(f"{call.get('name')}: {problems_of(error)}")
-        if problems := [*requested.problems, *self._problems(requested)]:
+                requested.problems.append(f"{call.get('name')}: {describe_problems(error)}")
+        if problems := [*requested.problems, *self._find_problems(requested)]:
             raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
-        repeats = repeats_in(requested.add, requested.remaining_steps(self.plan))
+        repeats = repeats_in(requested.add, requested.build_remaining_steps(self.plan))
         repeated_ids = {repeat.step for repeat in repeats}
-        repeats += twice_in([step for step in requested.add if step.id not in repeated_ids])
+        repeats += find_repeats([step for step in requested.add if step.id not in repeated_ids])
         if repeats and not last_try:
             raise InvalidAnswer(Defect("; ".join(map(self._repeat_message, repeats)), _INSTEAD))
-        return _accept_patch(_patch(requested, repeats), requested.notes)
+        return _accept_patch(_build_patch(requested, repeats), requested.notes)
 
     def _add_call(self, requested: _RequestedChanges, name: str, arguments: Any) -> None:
         """Add the change of one call to `requested`.
@@ -301,7 +303,7 @@ class PatchFormat:
         if why:
             requested.whys[why] = None
         if name == DROP:
-            requested.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
+            requested.drop.append(StepId(build_id(DropAnswer.model_validate(arguments).step)))
         elif name == CHANGE:
             self._add_change(requested, ChangeAnswer.model_validate(arguments))
         else:
@@ -309,9 +311,9 @@ class PatchFormat:
             specialist_name = answer.specialist
             if name.startswith(HAND_OFF_TO):
                 specialist_name = name.removeprefix(HAND_OFF_TO)
-            specialist = self._specialist_or_default(requested, name_of(specialist_name))
+            specialist = self._choose_specialist(requested, build_id(specialist_name))
             answer = answer.model_copy(update={"specialist": specialist})
-            requested.add.append(answer.step(may_ask=self.may_ask))
+            requested.add.append(answer.build_step(may_ask=self.may_ask))
 
     def _add_change(self, requested: _RequestedChanges, answer: ChangeAnswer) -> None:
         """Add a changed step to `requested`. If its specialist changes, the contract of the first
@@ -321,30 +323,28 @@ class PatchFormat:
         Raises:
             ValidationError: a new value is invalid.
         """
-        before = self.plan.by_id.get(StepId(name_of(answer.step)))
+        before = self.plan.by_id.get(StepId(build_id(answer.step)))
         if before is None:
             requested.problems.append(f"there is no step {clip(answer.step, 48)}")
             return
         fields: dict[str, Any] = dict(before)
         if answer.specialist:
-            fields["specialist"] = self._specialist_or_default(
-                requested, name_of(answer.specialist)
-            )
-        title = title_of(answer.title or "")
+            fields["specialist"] = self._choose_specialist(requested, build_id(answer.specialist))
+        title = cut_title(answer.title or "")
         if title:
             fields["title"] = title
         task = (answer.task or "").strip()
         if task:
             fields["task"] = task
         if answer.depends_on is not None:
-            fields["depends_on"] = unique_ids(answer.depends_on)
+            fields["depends_on"] = build_unique_ids(answer.depends_on)
         if fields["specialist"] != before.specialist:
             fields["contract_of"] = before.contract_of or before.specialist
         if fields["depends_on"] != before.depends_on:
             fields["join"] = None
         requested.change.append(Step(**fields))
 
-    def _specialist_or_default(self, requested: _RequestedChanges, name: str) -> str:
+    def _choose_specialist(self, requested: _RequestedChanges, name: str) -> str:
         """Return the specialist of this name, or the generalist with a note if it is not
         offered.
         """
@@ -355,7 +355,7 @@ class PatchFormat:
         )
         return default_specialist(self.specialists)
 
-    def _problems(self, requested: _RequestedChanges) -> list[str]:
+    def _find_problems(self, requested: _RequestedChanges) -> list[str]:
         """Return the faults of the patch as a whole: begun or unknown steps, too many new
         steps, and an invalid plan after the patch.
         """
@@ -377,9 +377,9 @@ class PatchFormat:
                 f"{len(requested.add)} new steps, at most {self.room} are allowed: merge or leave"
                 " out some"
             )
-        steps = requested.steps(self.plan)
+        steps = requested.build_steps(self.plan)
         return problems + (
-            shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join)
+            shape_problems(steps, self.plan.given) or find_last_join_problems(steps, self.plan.join)
         )
 
     def _repeat_message(self, repeat: Repeat) -> str:
@@ -394,27 +394,29 @@ class PatchFormat:
 _INSTEAD = "use the existing results, ask for new work only, or answer with your decision"
 
 
-def _patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
+def _build_patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     replacements = {repeat.step: repeat.earlier for repeat in repeats}
     new_steps = [step for step in requested.add if step.id not in replacements]
-    why = clip(" ".join(map(_sentence, requested.whys)), MAX_PLAN_WHY_CHARS)
+    why = clip(" ".join(map(_end_sentence, requested.whys)), MAX_PLAN_WHY_CHARS)
     return Patch(
-        add=_waiting_for(new_steps, replacements),
-        change=_waiting_for(requested.change, replacements),
+        add=_replace_dependencies(new_steps, replacements),
+        change=_replace_dependencies(requested.change, replacements),
         drop=tuple(requested.drop),
         repeats=tuple(repeats),
         why=why,
     )
 
 
-def _sentence(text: str) -> str:
+def _end_sentence(text: str) -> str:
     if text[-1] in ".!?":
         return text
     return f"{text}."
 
 
-def _waiting_for(steps: Iterable[Step], replacements: Mapping[StepId, StepId]) -> tuple[Step, ...]:
+def _replace_dependencies(
+    steps: Iterable[Step], replacements: Mapping[StepId, StepId]
+) -> tuple[Step, ...]:
     """Return the steps with each repeated dependency replaced by the earlier step."""
     waiting: list[Step] = []
     for step in steps:
@@ -450,7 +452,7 @@ def patch_schema(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
     return {"type": "object", "properties": properties}
 
 
-def status_of_result(result: HandoffResult) -> str:
+def describe_result(result: HandoffResult) -> str:
     """Return the status of a result, and the first words of its text."""
     if not result.output:
         text = result.error or ""

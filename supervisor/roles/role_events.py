@@ -29,9 +29,9 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     HandoffResult,
     ResultStatus,
-    answers_in,
+    find_answers,
+    make_ref,
     own_dependencies,
-    ref,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
@@ -40,23 +40,23 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
-from handoff_queue.shared.types.plan_validation import after_review_in
+from handoff_queue.shared.types.plan_validation import find_steps_after_review
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
-from handoff_queue.supervisor.lifecycle.answer import usable_sinks
-from handoff_queue.supervisor.lifecycle.origins import origins_of_task
+from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks
+from handoff_queue.supervisor.lifecycle.origins import find_task_origins
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.side_effects import with_effects_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.roles.disputed_review import points_of_schema
-from handoff_queue.supervisor.roles.input_requests import steps_of_schema
+from handoff_queue.supervisor.roles.disputed_review import find_schema_points
+from handoff_queue.supervisor.roles.input_requests import find_schema_steps
 from handoff_queue.supervisor.roles.planner import (
-    fallback_plan,
-    specialists_of_plan_schema,
+    build_fallback_plan,
+    find_plan_specialists,
     with_request,
 )
 from handoff_queue.supervisor.roles.router import Route
-from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.markdown import cut_title
 from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 MessageType = TypeVar("MessageType", bound=Message)
 
 
-def outcome_of(  # noqa: PLR0911 (one case a role)
+def build_outcome(  # noqa: PLR0911 (one case a role)
     handoff: AgentHandoff,
     state: JobState,
     result: HandoffResult,
@@ -82,7 +82,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 
     Args:
         request: text of the job's request.
-        texts: payloads of `earlier_results` and, for a planner, of the job's plan.
+        texts: payloads of `list_earlier_results` and, for a planner, of the job's plan.
         acting: the specialists that have tools with effects.
 
     Raises:
@@ -91,22 +91,22 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role runs again when the user has decided
     schema = handoff.expected_output_format
-    result_ref = ref(result.to_json())
+    result_ref = make_ref(result.to_json())
     match handoff.assigned_to:
         case Role.ROUTER:
             return (_make_routed_event(result, result_ref),), ()
         case Role.PLANNER if state.plan is None:
-            known_specialists = specialists_of_plan_schema(schema)
+            known_specialists = find_plan_specialists(schema)
             event, text = _make_plan_or_fallback_event(
                 state, result, result_ref, request, known_specialists, acting
             )
             return (hide_titles(state, event),), (text,)
         case Role.PLANNER:
             resolved, new_plan = _make_needs_resolved_event(
-                state, steps_of_schema(schema), result, result_ref, texts
+                state, find_schema_steps(schema), result, result_ref, texts
             )
             return (hide_titles(state, resolved),), new_plan
-        case Role.JUDGE if points_of_schema(schema):
+        case Role.JUDGE if find_schema_points(schema):
             return (_make_arbitrated_event(result, result_ref),), ()
         case Role.JUDGE:
             return (_make_judged_event(result, result_ref),), ()
@@ -135,16 +135,18 @@ def _make_plan_or_fallback_event(
         result_ref: reference to `result`.
         known_specialists: the specialists in the schema of the handoff.
     """
-    plan = _answer_in(result, Plan)
+    plan = _parse_answer(result, Plan)
     if plan is None:
-        fallback = fallback_plan(request, known_specialists, answers_in(state.submitted.given))
+        fallback = build_fallback_plan(
+            request, known_specialists, find_answers(state.submitted.given)
+        )
         fallback = with_effects_after_review(fallback, acting)
         return make_plan_event(
             fallback, result_ref, is_reviewed=_has_review(state, fallback), acting=acting
         )
     plan = with_effects_after_review(with_request(plan, request), acting)
     event, text = make_plan_event(
-        plan, is_reviewed=_has_review(state, plan), acting=acting, origins=origins_of_task(result)
+        plan, is_reviewed=_has_review(state, plan), acting=acting, origins=find_task_origins(result)
     )
     if result.notes:
         event = event.model_copy(update={"noted": result_ref})
@@ -153,12 +155,12 @@ def _make_plan_or_fallback_event(
 
 def _has_review(state: JobState, plan: Plan) -> bool:
     """Return whether a planned job is reviewed: always if a step waits for the review."""
-    return state.submitted.is_reviewed or bool(after_review_in(plan.steps))
+    return state.submitted.is_reviewed or bool(find_steps_after_review(plan.steps))
 
 
 def _make_judged_event(result: HandoffResult, ref: BlobRef) -> Judged:
     """Return the event of the judge's decisions about conflicts, or of its failure."""
-    answer = _answer_in(result, Settlements)
+    answer = _parse_answer(result, Settlements)
     if answer is None:
         return Judged(result=ref, problem="the judge failed")
     settled = [settlement.conflict for settlement in answer.settlements if settlement.stands]
@@ -169,7 +171,7 @@ def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     """Return the event of the judge's rulings between writers and the assessor, or of its
     failure.
     """
-    answer = _answer_in(result, Rulings)
+    answer = _parse_answer(result, Rulings)
     if answer is None:
         return Arbitrated(result=ref, problem="the judge failed")
     writer = [ruling.step for ruling in answer.rulings if ruling.right is Side.WRITER]
@@ -179,7 +181,7 @@ def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
 
 def _make_routed_event(result: HandoffResult, ref: BlobRef) -> Routed:
     """Return the event of the router's decision. After a failed router, a team gets the job."""
-    route = _answer_in(result, Route)
+    route = _parse_answer(result, Route)
     if route is None:
         return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
     if route.team:
@@ -205,8 +207,8 @@ def make_plan_event(
     """
     text = plan.to_json()
     event = PlanMade(
-        plan=ref(text),
-        steps=tuple(outline_of(step, plan.given, acting, origins) for step in plan.steps),
+        plan=make_ref(text),
+        steps=tuple(build_outline(step, plan.given, acting, origins) for step in plan.steps),
         synthesis=plan.synthesis,
         join=plan.join,
         is_reviewed=is_reviewed,
@@ -230,7 +232,7 @@ def hide_titles(state: JobState, event: MessageType) -> MessageType:
     return event.model_copy(update=changes)
 
 
-def outline_of(
+def build_outline(
     step: Step,
     given_ids: Collection[StepId],
     acting: Collection[str] = (),
@@ -251,7 +253,7 @@ def outline_of(
         specialist=step.specialist,
         depends_on=own_dependencies(step.depends_on, given_ids),
         given=tuple(dependency for dependency in step.depends_on if dependency in given_ids),
-        title=step.title or title_of(step.task),
+        title=step.title or cut_title(step.task),
         is_titled=step.title is not None,
         on_failure=step.on_failure,
         join=step.join,
@@ -263,12 +265,12 @@ def outline_of(
     )
 
 
-def _answer_in(result: HandoffResult, kind: type[MessageType]) -> MessageType | None:
+def _parse_answer(result: HandoffResult, kind: type[MessageType]) -> MessageType | None:
     """Return the answer of a role, or None if the role failed."""
     if result.status is not ResultStatus.OK:
         return None
     try:
-        return kind.of(result.output)
+        return kind.from_value(result.output)
     except HandoffError:
         return None
 
@@ -285,10 +287,10 @@ def _make_needs_resolved_event(
 
     Args:
         needy_steps: steps in need.
-        texts: payloads of the results of `_results_with_questions`, and of the job's plan.
+        texts: payloads of the results of `_list_results_with_questions`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
-    answer = _answer_in(result, Resolutions)
+    answer = _parse_answer(result, Resolutions)
     if answer is not None:
         resolutions = {resolution.step: resolution for resolution in answer.resolutions}
     repeats: list[StepId] = []
@@ -311,7 +313,7 @@ def _make_needs_resolved_event(
     )
     if by and state.plan:
         plan = texts.plan(state.plan.plan)
-        return with_helpers(state, event, plan, by, origins_of_task(result))
+        return with_helpers(state, event, plan, by, find_task_origins(result))
     return event, ()
 
 
@@ -341,7 +343,9 @@ def with_helpers(
         steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
     )
     payload = new_plan.to_json()
-    added_steps = [outline_of(helper, given_ids=(), origins=origins) for helper in helpers.values()]
+    added_steps = [
+        build_outline(helper, given_ids=(), origins=origins) for helper in helpers.values()
+    ]
     changed_steps: list[StepOutline] = []
     for step_id, helper in by.items():
         changed_steps.append(_with_helper(state.steps[step_id].outline, helper.id))
@@ -350,7 +354,7 @@ def with_helpers(
         added_to = state.plan.plan
     update = {
         "added_to": added_to,
-        "plan": ref(payload),
+        "plan": make_ref(payload),
         "added": tuple(added_steps),
         "changed": tuple(changed_steps),
     }
@@ -369,12 +373,12 @@ def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
 def _needs_again(state: JobState, step_id: StepId, texts: ResultTexts) -> bool:
     """Return whether the question of a step was answered before: another answer would not help."""
     questions: list[str] = []
-    for result_ref in _results_with_questions(state, step_id):
-        questions.append(texts.result(result_ref).needs or "")
+    for result_ref in _list_results_with_questions(state, step_id):
+        questions.append(texts.get_result(result_ref).needs or "")
     return any(asks_the_same(question, questions[0]) for question in questions[1:])
 
 
-def _results_with_questions(state: JobState, step_id: StepId) -> list[BlobRef]:
+def _list_results_with_questions(state: JobState, step_id: StepId) -> list[BlobRef]:
     """Return the result with the question of a step, and then the earlier results with answered
     questions. The planner or a usable helper step has answered them.
     """
@@ -397,24 +401,24 @@ def _has_helped(state: JobState, step: StepState, helper: StepId) -> bool:
     )
 
 
-def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
+def list_earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
     """Return the results that the answer of a role is compared with, to find repeated faults
     and questions.
     """
     match handoff.assigned_to:
         case Role.ASSESSOR:
-            return rounds_sent_back(state)
+            return list_rounds_sent_back(state)
         case Role.PLANNER if state.plan is not None:
-            asking = steps_of_schema(handoff.expected_output_format)
+            asking = find_schema_steps(handoff.expected_output_format)
             results: list[BlobRef] = []
             for step_id in asking:
-                results += _results_with_questions(state, StepId(step_id))
+                results += _list_results_with_questions(state, StepId(step_id))
             return tuple(results)
         case _:
             return ()
 
 
-def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
+def list_rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results of the reviews that sent work back since the submission or the latest
     retry.
     """
@@ -431,8 +435,8 @@ def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[Ste
     the judge, too, so the judge is not asked.
     """
     before: list[Revision] = []
-    for result in rounds_sent_back(state):
-        before += Verdict.of(texts.result(result).output).revisions
+    for result in list_rounds_sent_back(state):
+        before += Verdict.from_value(texts.get_result(result).output).revisions
     repeats: list[StepId] = []
     for new in verdict.revisions:
         if TELLS_ASSESSOR in new.problem:
@@ -450,7 +454,7 @@ def _make_reviewed_event(
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            verdict = Verdict.of(result.output)
+            verdict = Verdict.from_value(result.output)
             return Reviewed(
                 round=number,
                 decision=verdict.verdict,
@@ -479,7 +483,7 @@ def _make_synthesized_event(state: JobState, result: HandoffResult, ref: BlobRef
             | ResultStatus.NEEDS_INPUT
             | ResultStatus.SKIPPED
         ):
-            method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
+            method = AnswerMethod.MERGED if find_usable_sinks(state) else AnswerMethod.NONE
             return Synthesized(method=method, result=ref, problem="the synthesizer failed")
         case _:
             assert_never(result.status)

@@ -15,11 +15,11 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
+    build_id,
+    build_object_schema,
     clip,
-    name_of,
-    object_schema,
+    list_values,
     parse,
-    values_of,
 )
 
 
@@ -56,7 +56,7 @@ class RouteFormat:
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         properties = {
-            "route": {**text, "enum": values_of(RouteChoice)},
+            "route": {**text, "enum": list_values(RouteChoice)},
             "specialist": {
                 **text,
                 "enum": sorted(self.specialists) or [default_specialist(())],
@@ -66,7 +66,7 @@ class RouteFormat:
             },
             "why": {**text, "description": "one sentence for the user"},
         }
-        return object_schema(properties)
+        return build_object_schema(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a route. A team needs no valid specialist, because its plan names the
@@ -77,20 +77,20 @@ class RouteFormat:
                 the last try, the generalist replaces an unknown specialist, with a note.
         """
         answer = parse(RouteAnswer, text)
-        is_team = _choice_of(answer.route) is RouteChoice.TEAM
+        is_team = _parse_choice(answer.route) is RouteChoice.TEAM
         specialist = ""
         if answer.specialist:
-            specialist = name_of(answer.specialist)
+            specialist = build_id(answer.specialist)
         notes: tuple[str, ...] = ()
         if specialist not in self.specialists:
             if not is_team:
-                notes = (self._note_on_unknown_specialist(specialist, last_try=last_try),)
+                notes = (self._describe_unknown_specialist(specialist, last_try=last_try),)
             specialist = default_specialist(self.specialists)
         why = clip(answer.why or "", MAX_PLAN_WHY_CHARS)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 
-    def _note_on_unknown_specialist(self, specialist: str, *, last_try: bool) -> str:
+    def _describe_unknown_specialist(self, specialist: str, *, last_try: bool) -> str:
         """Return the note about a specialist that is not offered; '' means that none was
         named.
 
@@ -112,21 +112,21 @@ class RouteFormat:
         )
 
 
-def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def find_route_specialists(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the specialists in a `RouteFormat.schema`. They were served when the handoff was
     issued.
     """
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 
 
-def _choice_of(text: str) -> RouteChoice:
+def _parse_choice(text: str) -> RouteChoice:
     """Return the route in a text.
 
     Raises:
         InvalidAnswer: the text is neither of the two routes.
     """
     try:
-        return RouteChoice(name_of(text))
+        return RouteChoice(build_id(text))
     except ValueError as error:
         raise InvalidAnswer(
             f"route must be {RouteChoice.SINGLE} or {RouteChoice.TEAM}, not {clip(text, 40)!r}"

@@ -40,10 +40,10 @@ from handoff_queue.supervisor.serve.console import job_routes as console_job_rou
 from handoff_queue.supervisor.serve.console import schedule_routes as console_schedule_routes
 from handoff_queue.supervisor.serve.console.pages import respond
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
-from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
-from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
+from handoff_queue.supervisor.serve.metrics_export import export_metrics
+from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, build_openapi_document
 from handoff_queue.supervisor.serve.openapi_document import router as openapi_router
-from handoff_queue.supervisor.serve.problem_documents import Problem, answer_with_problems
+from handoff_queue.supervisor.serve.problem_documents import Problem, convert_all_errors
 from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams, WholeBody
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 from handoff_queue.supervisor.serve.slow_clients import PacedResponses
@@ -118,7 +118,7 @@ def make_routes(settings: Settings) -> FastAPI:
     async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
         served: AppState = app.state.handoff_queue
         async with served.jobs:
-            with exporting_metrics(served.jobs.client.store):
+            with export_metrics(served.jobs.client.store):
                 yield
 
     app = FastAPI(
@@ -140,11 +140,11 @@ def make_routes(settings: Settings) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(PacedResponses)
-    answer_with_problems(app, respond)
+    convert_all_errors(app, respond)
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = openapi_document(app)
+            app.openapi_schema = build_openapi_document(app)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

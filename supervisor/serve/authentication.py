@@ -33,7 +33,7 @@ from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, address_of, user_of
+from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, find_user, get_address
 from handoff_queue.supervisor.serve.request_limits import (
     MAX_REQUESTS,
     Arguments,
@@ -81,7 +81,9 @@ class TokenChecks:
                     is_valid = await run_in_threadpool(self._is_valid, token_id)
                 self._checks[token_id] = (time.monotonic(), is_valid)
         if not is_valid:
-            raise _authentication_problem("the token was revoked or has expired", "invalid_token")
+            raise _build_authentication_problem(
+                "the token was revoked or has expired", "invalid_token"
+            )
 
     def _is_valid(self, token_id: str | None) -> bool:
         if token_id is None:
@@ -133,19 +135,19 @@ class Caller:
         return self.token_id or LOCAL
 
 
-def app_state_of(request: Request) -> AppState:
+def get_app_state(request: Request) -> AppState:
     """Return the shared parts of the application that serves a request."""
     state: AppState = request.app.state.handoff_queue
     return state
 
 
-SharedState = Annotated[AppState, Depends(app_state_of)]
+SharedState = Annotated[AppState, Depends(get_app_state)]
 _BEARER = HTTPBearer(
     auto_error=False, description="A token of the server, which `handoff token` makes."
 )
 
 
-async def caller_of(
+async def authenticate_caller(
     request: Request,
     state: SharedState,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
@@ -162,19 +164,19 @@ async def caller_of(
 
 async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
     """Return the caller with the secret of a token, count the request, and wait for its turn.
-    Raises as `caller_of`.
+    Raises as `authenticate_caller`.
 
     Args:
         secret: None for a caller without a token.
     """
-    address = address_of(request, state.settings)
-    user = user_of(request, state.settings)
+    address = get_address(request, state.settings)
+    user = find_user(request, state.settings)
     if user is not None:
         caller = Caller(user.name, user.level, user.tenant, None, address, user)
         if request.method not in SAFE_METHODS:
             check_same_site(request)
     else:
-        caller = await run_in_threadpool(_caller, state, secret, address)
+        caller = await run_in_threadpool(_find_caller, state, secret, address)
         if caller.token_id is None:
             check_local(request)
     limit = state.settings.serve_requests_per_minute
@@ -185,22 +187,24 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
     return replace(caller, turn=turn)
 
 
-def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
+def _find_caller(state: AppState, secret: str | None, address: str | None) -> Caller:
     tokens = state.store.api_tokens
     if secret is not None:
         token = tokens.find(secret)
         if token is None:
             count_wrong_token(state.store, address)
-            raise _authentication_problem(
+            raise _build_authentication_problem(
                 "the token is unknown, revoked or expired", "invalid_token"
             )
         return Caller(token.name, token.access, token.tenant, token.id, address)
     if state.is_loopback and not tokens.has_tokens():
         return Caller(LOCAL, AccessLevel.ADMIN, None, None, address)
-    raise _authentication_problem("this server needs a token: send `Authorization: Bearer TOKEN`")
+    raise _build_authentication_problem(
+        "this server needs a token: send `Authorization: Bearer TOKEN`"
+    )
 
 
-def _authentication_problem(detail: str, error: str = "") -> Problem:
+def _build_authentication_problem(detail: str, error: str = "") -> Problem:
     challenge = 'Bearer realm="handoff"'
     if error:
         challenge += f', error="{error}"'
@@ -215,7 +219,7 @@ def check_local(request: Request) -> None:
         Problem: the client, the header Host or the header Origin is not local, or a proxy has
             forwarded the request.
     """
-    names = [_host_of(f"//{request.headers.get('host', '')}")]
+    names = [_get_host(f"//{request.headers.get('host', '')}")]
     if request.client is not None:
         names.append(request.client.host)
     is_forwarded = any(name in request.headers for name in FORWARDING_HEADERS)
@@ -246,7 +250,7 @@ def has_own_origin(request: Request) -> bool:
     return bool(host) and origin.partition("://")[2] == host
 
 
-def _host_of(url: str) -> str:
+def _get_host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -340,13 +344,13 @@ def require_access_level(
         all_tenants: refuse a token that belongs to one tenant.
     """
 
-    async def access_of(
-        caller: Annotated[Caller, Depends(caller_of)], state: SharedState
+    async def get_access(
+        caller: Annotated[Caller, Depends(authenticate_caller)], state: SharedState
     ) -> Access:
         check_access_level(caller, level, all_tenants=all_tenants)
-        return access_for(caller, state, "api")
+        return build_access(caller, state, "api")
 
-    return access_of
+    return get_access
 
 
 def check_access_level(caller: Caller, level: AccessLevel, *, all_tenants: bool = False) -> None:
@@ -370,7 +374,7 @@ def check_access_level(caller: Caller, level: AccessLevel, *, all_tenants: bool 
         )
 
 
-def tenant_for(caller: Caller, tenant: str | None) -> str | None:
+def choose_tenant(caller: Caller, tenant: str | None) -> str | None:
     """Return the tenant that a request names or that the token belongs to; None for no tenant.
 
     Raises:
@@ -383,7 +387,7 @@ def tenant_for(caller: Caller, tenant: str | None) -> str | None:
     return caller.tenant
 
 
-def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
+def build_access(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
     """Return clients whose actions name the caller.
 
     Args:
@@ -410,18 +414,18 @@ def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
         UnknownJob: there is no such job, or it belongs to another tenant. Both have one message.
     """
     checked_id = check_job_id(JobId(job_id))
-    owner = store.jobs.owner(checked_id)
+    owner = store.jobs.find_owner(checked_id)
     if owner is None or caller.tenant not in (None, owner):
         raise UnknownJob.for_job(job_id)
     return checked_id
 
 
-async def _visible_job(
-    caller: Annotated[Caller, Depends(caller_of)],
+async def _find_visible_job(
+    caller: Annotated[Caller, Depends(authenticate_caller)],
     state: SharedState,
     job_id: Annotated[str, Path(examples=["j-0123456789ab"], description="The id of the job.")],
 ) -> JobId:
     return await run_in_threadpool(check_visible, caller, state.store, job_id)
 
 
-VisibleJob = Annotated[JobId, Depends(_visible_job)]
+VisibleJob = Annotated[JobId, Depends(_find_visible_job)]

@@ -14,9 +14,9 @@ from handoff_queue.supervisor.serve.request_body import (
     ApproveBody,
     MessageBody,
     RetryBody,
-    body_of,
+    choose_key,
     describe_body,
-    key_of,
+    read_body,
 )
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["decisions"])
@@ -61,8 +61,8 @@ async def retry(
     idempotency_key: RetryKey = None,
 ) -> StoredDecision:
     """Repeat failed steps, fill the gaps of a partial answer, or continue with higher limits."""
-    body = await body_of(http, access, RetryBody)
-    key = key_of(body.idempotency_key, idempotency_key)
+    body = await read_body(http, access, RetryBody)
+    key = choose_key(body.idempotency_key, idempotency_key)
     await access.jobs.retry(job_id, body.from_step, body.limits, key=key)
     return StoredDecision(job_id=job_id)
 
@@ -99,8 +99,8 @@ async def say(
     An agent that runs takes the message once, before its next turn. An agent that starts later
     has the message in its task.
     """
-    body = await body_of(http, access, MessageBody)
-    key = key_of(body.idempotency_key, idempotency_key)
+    body = await read_body(http, access, MessageBody)
+    key = choose_key(body.idempotency_key, idempotency_key)
     receipt = await access.jobs.say(job_id, body.text, body.step, key=key)
     return MessageStored(
         job_id=job_id,
@@ -119,7 +119,7 @@ async def say(
 )
 async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Approve the plan, the steps, a tool call or the answer of a waiting job."""
-    body = await body_of(http, access, ApproveBody)
+    body = await read_body(http, access, ApproveBody)
     await access.jobs.approve(
         job_id, body.note, body.plan, body.steps, body.rows, body.question, body.arguments
     )
@@ -135,6 +135,6 @@ async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> St
 )
 async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Reject the plan, the steps, a tool call or the answer of a waiting job, with a note."""
-    body = await body_of(http, access, AnswerBody)
+    body = await read_body(http, access, AnswerBody)
     await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows, body.question)
     return StoredDecision(job_id=job_id)

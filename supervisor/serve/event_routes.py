@@ -27,9 +27,9 @@ from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.client.answer_draft import AnswerDraft
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_job_info
-from handoff_queue.supervisor.client.json_forms import event_record_as_json
+from handoff_queue.supervisor.client.json_forms import convert_event_record
 from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
-from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, convert_error
 
 EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"X-Accel-Buffering": "no"}
@@ -97,7 +97,7 @@ async def events(
     if last_event_id is not None:
         start = last_event_id
     if not follow:
-        page = await run_in_threadpool(_page, access, job_id, start, limit)
+        page = await run_in_threadpool(_build_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
     return await stream_until_end(access, job_id, start, access.jobs.event_stream(job_id, start))
 
@@ -117,13 +117,13 @@ async def stream_until_end(
     return EventStream(access, texts)
 
 
-def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
+def _build_page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     recorded = access.store.journal.read(job_id, after, limit + 1)
     page = recorded[:limit]
     next_after = page[-1].version if page else after
     return EventsPage(
         job_id=job_id,
-        events=[event_record_as_json(event) for event in page],
+        events=[convert_event_record(event) for event in page],
         next_after=next_after,
         has_more=len(recorded) > limit,
     )
@@ -162,10 +162,10 @@ async def stream_while_authorized(access: Access, stream: AsyncIterator[str]) ->
             await access.check_token()
             yield text
     except (Problem, HandoffError) as error:
-        yield sse("problem", problem_of(error).document())
+        yield format_sse("problem", convert_error(error).build_document())
 
 
-def sse(event: str, data: Any) -> str:
+def format_sse(event: str, data: Any) -> str:
     """Return a server-sent event with JSON."""
     return f"event: {event}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
 
@@ -215,10 +215,10 @@ async def answer(access: Reads, job_id: VisibleJob) -> Response:
     An event `part` has the next part of the draft: {text}. The event `answer` ends the stream:
     {status, answer, citations}. It replaces the parts, because checks may change a draft.
     """
-    return EventStream(access, _answer(access, job_id))
+    return EventStream(access, _iterate_answer(access, job_id))
 
 
-async def _answer(access: Access, job_id: JobId) -> AsyncIterator[str]:
+async def _iterate_answer(access: Access, job_id: JobId) -> AsyncIterator[str]:
     sources, draft = _DraftSources(), AnswerDraft(access.store)
     sent_at = time.monotonic()
     async for batch in access.jobs.event_batches(job_id, 0, POLL_S):
@@ -227,13 +227,15 @@ async def _answer(access: Access, job_id: JobId) -> AsyncIterator[str]:
         text = ""
         if sources.writer is not None and not sources.is_form:
             finished = tuple(sources.finished.values())
-            text = await run_in_threadpool(draft.more, job_id, sources.writer, finished)
+            text = await run_in_threadpool(draft.take_new_part, job_id, sources.writer, finished)
         if text:
-            yield sse("part", {"text": text})
+            yield format_sse("part", {"text": text})
         elif time.monotonic() - sent_at > HEARTBEAT_S:
             yield ": heartbeat\n\n"
         else:
             continue
         sent_at = time.monotonic()
     result = await access.jobs.result(job_id)
-    yield sse("answer", result.model_dump(mode="json", include={"status", "answer", "citations"}))
+    yield format_sse(
+        "answer", result.model_dump(mode="json", include={"status", "answer", "citations"})
+    )

@@ -14,18 +14,18 @@ from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.fleet_statistics import stats_now
-from handoff_queue.supervisor.client.json_forms import letter_as_json, specialist_as_json
+from handoff_queue.supervisor.client.fleet_statistics import read_stats
+from handoff_queue.supervisor.client.json_forms import convert_letter, convert_specialist
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     OperatesFleet,
     Reads,
     ReadsFleet,
-    tenant_for,
+    choose_tenant,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, describe_body
+from handoff_queue.supervisor.serve.request_body import PauseBody, describe_body, read_body
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -82,14 +82,14 @@ def list_specialists(access: Access) -> list[dict[str, Any]]:
     specialists: list[dict[str, Any]] = []
     for specialist in access.store.presence.load_served_specialists().values():
         live_specialist = specialist if access.tenant is None else None
-        specialists.append(specialist_as_json(specialist.spec, live_specialist))
+        specialists.append(convert_specialist(specialist.spec, live_specialist))
     return specialists
 
 
 @router.get("/stats", summary="Read the load of the fleet")
 async def stats(access: ReadsFleet) -> dict[str, Any]:
     """Return slots, queues, rate limits and spending, as `handoff stats --json` prints them."""
-    fleet = await run_in_threadpool(lambda: stats_now(access.store, access.store.fleet_load.now()))
+    fleet = await run_in_threadpool(lambda: read_stats(access.store, access.store.fleet_load.now()))
     return fleet.as_json()
 
 
@@ -102,14 +102,14 @@ async def budgets(
     ] = None,
 ) -> Budgets:
     """Return the spending of today and its limits."""
-    tenant_name = tenant_for(access.caller, tenant) or DEFAULT_TENANT
-    today = await run_in_threadpool(access.store.daily_budgets.today, tenant_name)
+    tenant_name = choose_tenant(access.caller, tenant) or DEFAULT_TENANT
+    today = await run_in_threadpool(access.store.daily_budgets.read_today, tenant_name)
     of_installation = None
     if access.tenant is None:
-        of_installation = _spending(today.installation)
+        of_installation = _build_spending(today.installation)
     return Budgets(
         tenant=tenant_name,
-        of_tenant=_spending(today.tenant),
+        of_tenant=_build_spending(today.tenant),
         of_installation=of_installation,
         left_s=today.left_s,
         open_jobs=today.open_jobs,
@@ -117,7 +117,7 @@ async def budgets(
     )
 
 
-def _spending(spending: DaySpending) -> Spending:
+def _build_spending(spending: DaySpending) -> Spending:
     return Spending(
         usd=cost_usd(spending.microusd),
         tokens=spending.tokens,
@@ -131,8 +131,8 @@ async def dead_letters(
     access: ReadsFleet, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
 ) -> list[dict[str, Any]]:
     """Return the newest dead letters, as `handoff dead --json` prints them."""
-    letters = await run_in_threadpool(access.store.dead_letters.newest, limit)
-    return [letter_as_json(letter) for letter in letters]
+    letters = await run_in_threadpool(access.store.dead_letters.list_newest, limit)
+    return [convert_letter(letter) for letter in letters]
 
 
 async def find_letter(access: Access, letter_id: str) -> DeadLetter:
@@ -180,7 +180,7 @@ async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
 )
 async def pause(http: HttpRequest, access: OperatesFleet, agent: Agent) -> AgentChange:
     """Stop a specialist or a role on all machines. Its handoffs wait."""
-    body = await body_of(http, access, PauseBody)
+    body = await read_body(http, access, PauseBody)
     await access.jobs.pause(agent, body.reason)
     return AgentChange(agent=agent, is_paused=True)
 

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_outline import JobOutline
 from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult, is_letter_of
-from handoff_queue.supervisor.client.json_forms import job_info_as_json
+from handoff_queue.supervisor.client.json_forms import convert_job_info
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import (
@@ -36,9 +36,9 @@ from handoff_queue.supervisor.serve.authentication import (
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import (
     JobBody,
+    build_request,
     describe_body,
-    job_body_of,
-    request_of,
+    read_job_body,
 )
 
 MAX_JOBS = 500
@@ -86,7 +86,7 @@ RETURNED_DOCUMENTS: tuple[type[BaseModel], ...] = (JobOutline, HandoffReport, Jo
 """The documents of the client library that operations return."""
 
 
-def returning(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+def describe_response(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """Return the part of an OpenAPI operation with its response: one of `RETURNED_DOCUMENTS`.
 
     FastAPI would take a second to describe the events in an export.
@@ -95,7 +95,7 @@ def returning(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": "Found", "content": {"application/json": {"schema": schema}}}}
 
 
-def json_response(text: str) -> Response:
+def build_json_response(text: str) -> Response:
     """Return a response with a JSON text."""
     return Response(text, media_type="application/json")
 
@@ -104,7 +104,7 @@ async def read_request(
     http: HttpRequest, access: Access, header_key: str | None
 ) -> tuple[Request, list[str]]:
     """Read the body of a request, and return the values of `prepare_request`. Raises as that."""
-    body, documents = await job_body_of(http, access)
+    body, documents = await read_job_body(http, access)
     return await access.in_turn(prepare_request, access, body, documents, header_key)
 
 
@@ -122,7 +122,7 @@ def prepare_request(
     Raises:
         Problem, UserError: the body cannot be used, or the caller has no job `after`.
     """
-    request = request_of(body, documents, access.caller, access.settings, header_key)
+    request = build_request(body, documents, access.caller, access.settings, header_key)
     access.client.check(request)
     if request.after is not None:
         check_visible(access.caller, access.store, request.after)
@@ -210,25 +210,27 @@ async def list_jobs(
         specialist=specialist or "",
         failed_specialist=failed_specialist or "",
     )
-    job_infos, place = await run_in_threadpool(_page, access, where, limit, cursor)
-    jobs = [job_info_as_json(info) for info in job_infos]
-    return JobsPage(jobs=jobs, next_cursor=cursor_of(place))
+    job_infos, place = await run_in_threadpool(_read_page, access, where, limit, cursor)
+    jobs = [convert_job_info(info) for info in job_infos]
+    return JobsPage(jobs=jobs, next_cursor=build_cursor(place))
 
 
-def _page(
+def _read_page(
     access: Access, where: JobFilter, limit: int, cursor: str | None
 ) -> tuple[list[JobInfo], str]:
     """Return the jobs of a page, and the place of the next page."""
-    job_ids, place = access.store.jobs.page(where, limit, place_of(cursor))
+    job_ids, place = access.store.jobs.read_page(where, limit, parse_cursor(cursor))
     job_infos = access.store.jobs.read(job_ids)
     return with_waiting(access.store, job_infos), place
 
 
-@router.get("/{job_id}", response_class=Response, responses=returning(JobOutline), summary="Show")
+@router.get(
+    "/{job_id}", response_class=Response, responses=describe_response(JobOutline), summary="Show"
+)
 async def show(access: Reads, job_id: VisibleJob) -> Response:
     """Return a summary of the job, as `handoff show --json` prints it."""
     outline = await access.jobs.outline(job_id)
-    return json_response(outline.to_json())
+    return build_json_response(outline.to_json())
 
 
 @router.get("/{job_id}/plan", response_model=JobPlan, summary="Read the plan")
@@ -241,13 +243,13 @@ async def plan(access: Reads, job_id: VisibleJob) -> JobPlan:
 @router.get(
     "/{job_id}/handoffs/{handoff_id}",
     response_class=Response,
-    responses=returning(HandoffReport),
+    responses=describe_response(HandoffReport),
     summary="Read a handoff in full",
 )
 async def handoff(access: Reads, job_id: VisibleJob, handoff_id: str) -> Response:
     """Return the message, the result and the turns of one handoff."""
     report = await find_handoff(access, job_id, handoff_id)
-    return json_response(report.model_dump_json())
+    return build_json_response(report.model_dump_json())
 
 
 async def find_handoff(access: Access, job_id: JobId, handoff_id: str) -> HandoffReport:
@@ -269,7 +271,7 @@ async def find_handoff(access: Access, job_id: JobId, handoff_id: str) -> Handof
 @router.get(
     "/{job_id}/result",
     response_class=Response,
-    responses=returning(JobResult),
+    responses=describe_response(JobResult),
     summary="Read the result",
 )
 async def result(
@@ -287,7 +289,7 @@ async def result(
 ) -> Response:
     """Return the answer, its sources and all results so far, as `handoff result --json` does."""
     job_result = await wait_for_result(access, job_id, wait_s)
-    return json_response(job_result.to_json())
+    return build_json_response(job_result.to_json())
 
 
 async def wait_for_result(access: Access, job_id: JobId, wait_s: float) -> JobResult:
@@ -304,7 +306,7 @@ async def wait_for_result(access: Access, job_id: JobId, wait_s: float) -> JobRe
 @router.get(
     "/{job_id}/export",
     response_class=Response,
-    responses=returning(Export),
+    responses=describe_response(Export),
     summary="Export",
 )
 async def export(
@@ -317,7 +319,7 @@ async def export(
     if access.tenant is not None:
         letters = tuple(letter for letter in exported.letters if is_letter_of(letter, job_id))
         exported = exported.model_copy(update={"letters": letters})
-    return json_response(exported.to_json())
+    return build_json_response(exported.to_json())
 
 
 @router.delete("/{job_id}", status_code=204, response_class=Response, summary="Delete")
@@ -335,11 +337,11 @@ def is_cursor(text: str) -> bool:
     return _CURSOR.fullmatch(text) is not None
 
 
-def place_of(cursor: str | None) -> str:
+def parse_cursor(cursor: str | None) -> str:
     """Return the place in the list of jobs at which a page starts; '' for the first page."""
     return f"({cursor}" if cursor else ""
 
 
-def cursor_of(place: str) -> str | None:
+def build_cursor(place: str) -> str | None:
     """Return the cursor of the page at a place. None: there are no more jobs."""
     return place.lstrip("(") or None

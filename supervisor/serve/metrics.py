@@ -26,10 +26,10 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.metrics import OTHER, Backlog, Count
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.names import ROLES, queue_of
-from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_now
+from handoff_queue.shared.types.names import ROLES, get_queue
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, read_stats
 from handoff_queue.supervisor.serve.authentication import Reads
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 PREFIX = "handoff_"
 BUCKETS = (
@@ -266,19 +266,19 @@ class StoreMetrics(Collector):
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        counts = self._store.metrics.counts()
+        counts = self._store.metrics.read_counts()
         load = self._store.fleet_load.now(counts_jobs=False)
-        stats = stats_now(self._store, load)
+        stats = read_stats(self._store, load)
         queues = sorted({stats.supervisor_roles.agent, *(agent.agent for agent in stats.agents)})
-        waiting = self._store.metrics.waiting(queues)
+        waiting = self._store.metrics.read_backlogs(queues)
         paused_handoffs = self._store.metrics.count_paused_handoffs([*queues, *ROLES])
         families = [
-            *_counters_and_histograms(counts),
-            *_fleet(stats, paused_handoffs),
-            *_backlogs(waiting, stats.at),
+            *_iterate_counters_and_histograms(counts),
+            *_iterate_fleet_gauges(stats, paused_handoffs),
+            *_iterate_backlog_gauges(waiting, stats.at),
         ]
         families.append(
-            _gauge_of_unplanned_jobs(stats, self._store.presence.count_unplanned_jobs())
+            _build_unplanned_jobs_gauge(stats, self._store.presence.count_unplanned_jobs())
         )
         for family in families:
             family.samples = list(filter(_is_readable, family.samples))
@@ -300,10 +300,10 @@ def _is_readable(sample: Sample) -> bool:
     """Return whether no label has a control character. Other programs wrote such a label: no name
     of a tenant, an agent or a model has one.
     """
-    return all(plain(value) == value for value in sample.labels.values())
+    return all(replace_unsafe(value) == value for value in sample.labels.values())
 
 
-def _labels_by_name() -> dict[str, tuple[str, ...]]:
+def _collect_labels_by_name() -> dict[str, tuple[str, ...]]:
     """Return the labels of each metric by its full name."""
     labels: dict[str, tuple[str, ...]] = {}
     for instrument in (*COUNTERS, *HISTOGRAMS, *GAUGES):
@@ -311,10 +311,10 @@ def _labels_by_name() -> dict[str, tuple[str, ...]]:
     return labels
 
 
-_LABELS = _labels_by_name()
+_LABELS = _collect_labels_by_name()
 
 
-def _counters_and_histograms(counts: Iterable[Count]) -> Iterator[Metric]:
+def _iterate_counters_and_histograms(counts: Iterable[Count]) -> Iterator[Metric]:
     """Return the counters and the histograms. A count that this version does not know is
     skipped.
     """
@@ -323,12 +323,12 @@ def _counters_and_histograms(counts: Iterable[Count]) -> Iterator[Metric]:
         name, *values = count.parts
         by_name[name][tuple(values)] = count.value
     for instrument in COUNTERS:
-        yield _counter(instrument, by_name[instrument.name])
+        yield _build_counter(instrument, by_name[instrument.name])
     for instrument in HISTOGRAMS:
-        yield _histogram(instrument, by_name[instrument.name])
+        yield _build_histogram(instrument, by_name[instrument.name])
 
 
-def _counter(instrument: Instrument, series: _Series) -> Metric:
+def _build_counter(instrument: Instrument, series: _Series) -> Metric:
     family = CounterMetricFamily(
         PREFIX + instrument.name, instrument.help, labels=instrument.labels
     )
@@ -338,7 +338,7 @@ def _counter(instrument: Instrument, series: _Series) -> Metric:
     return family
 
 
-def _histogram(instrument: Instrument, series: _Series) -> Metric:
+def _build_histogram(instrument: Instrument, series: _Series) -> Metric:
     family = HistogramMetricFamily(
         PREFIX + instrument.name, instrument.help, labels=instrument.labels
     )
@@ -357,35 +357,39 @@ def _histogram(instrument: Instrument, series: _Series) -> Metric:
     return family
 
 
-def _gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+def _build_gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]) -> Metric:
     family = GaugeMetricFamily(PREFIX + instrument.name, instrument.help, labels=instrument.labels)
     for labels, value in values:
         family.add_metric(labels, value)
     return family
 
 
-def _fleet(stats: FleetStats, paused_handoffs: Mapping[str, int]) -> Iterator[Metric]:
+def _iterate_fleet_gauges(
+    stats: FleetStats, paused_handoffs: Mapping[str, int]
+) -> Iterator[Metric]:
     """Return the gauges of the fleet. The roles of the supervisor are one agent, `roles`."""
     agents = (*stats.agents, stats.supervisor_roles)
 
-    def agent_gauge(instrument: Instrument, values_by_agent: dict[str, float]) -> Metric:
-        return _gauge(instrument, [((agent,), value) for agent, value in values_by_agent.items()])
+    def build_agent_gauge(instrument: Instrument, values_by_agent: dict[str, float]) -> Metric:
+        return _build_gauge(
+            instrument, [((agent,), value) for agent, value in values_by_agent.items()]
+        )
 
-    yield agent_gauge(WANTED_SLOTS, {agent.agent: agent.wanted_slots for agent in agents})
-    yield agent_gauge(SLOTS, {agent.agent: agent.slots for agent in agents})
-    yield agent_gauge(BUSY_SLOTS, {agent.agent: agent.busy for agent in agents})
-    yield agent_gauge(FREE_SLOTS, {agent.agent: _free(agent) for agent in agents})
-    yield agent_gauge(WORKERS, {agent.agent: agent.workers for agent in agents})
-    yield agent_gauge(DEFERRED, {agent.agent: agent.deferred for agent in agents})
-    yield agent_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(agents, paused_handoffs))
-    yield agent_gauge(PAUSED, {agent.agent: int(agent.is_paused) for agent in agents})
-    yield _gauge(SUPERVISORS, [((), stats.supervisors)])
-    yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
-    yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
-    yield _gauge(MAX_MEMORY, [((), stats.max_memory_bytes)])
+    yield build_agent_gauge(WANTED_SLOTS, {agent.agent: agent.wanted_slots for agent in agents})
+    yield build_agent_gauge(SLOTS, {agent.agent: agent.slots for agent in agents})
+    yield build_agent_gauge(BUSY_SLOTS, {agent.agent: agent.busy for agent in agents})
+    yield build_agent_gauge(FREE_SLOTS, {agent.agent: _count_free_slots(agent) for agent in agents})
+    yield build_agent_gauge(WORKERS, {agent.agent: agent.workers for agent in agents})
+    yield build_agent_gauge(DEFERRED, {agent.agent: agent.deferred for agent in agents})
+    yield build_agent_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(agents, paused_handoffs))
+    yield build_agent_gauge(PAUSED, {agent.agent: int(agent.is_paused) for agent in agents})
+    yield _build_gauge(SUPERVISORS, [((), stats.supervisors)])
+    yield _build_gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
+    yield _build_gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
+    yield _build_gauge(MAX_MEMORY, [((), stats.max_memory_bytes)])
 
 
-def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metric:
+def _build_unplanned_jobs_gauge(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metric:
     """Return the jobs that wait for a worker. A job whose specialist has a worker again is left
     out before its supervisor has checked it.
     """
@@ -394,7 +398,7 @@ def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...],
     for names, count in sorted(counts.items()):
         if not served.intersection(names or served):
             values.append(((" ".join(names) or ANY,), count))
-    return _gauge(UNPLANNED_JOBS, values)
+    return _build_gauge(UNPLANNED_JOBS, values)
 
 
 def _count_paused_by_queue(
@@ -402,15 +406,15 @@ def _count_paused_by_queue(
 ) -> dict[str, float]:
     by_queue = dict.fromkeys((agent.agent for agent in agents), 0.0)
     for agent, handoffs in paused_handoffs.items():
-        by_queue[queue_of(agent)] += handoffs
+        by_queue[get_queue(agent)] += handoffs
     return by_queue
 
 
-def _free(agent: AgentStats) -> int:
+def _count_free_slots(agent: AgentStats) -> int:
     return max(0, agent.slots - agent.busy)
 
 
-def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
+def _iterate_backlog_gauges(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
     """Yield the gauges of the queues: those of all tenants together, and then of each tenant.
 
     Args:
@@ -431,10 +435,10 @@ def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
             labels = (backlog.tenant, backlog.queue)
             tenant_depths.append((labels, backlog.handoffs))
             tenant_waits.append((labels, wait_s))
-    yield _gauge(QUEUE_DEPTH, depths)
-    yield _gauge(OLDEST_WAIT, waits)
-    yield _gauge(TENANT_QUEUE_DEPTH, tenant_depths)
-    yield _gauge(TENANT_OLDEST_WAIT, tenant_waits)
+    yield _build_gauge(QUEUE_DEPTH, depths)
+    yield _build_gauge(OLDEST_WAIT, waits)
+    yield _build_gauge(TENANT_QUEUE_DEPTH, tenant_depths)
+    yield _build_gauge(TENANT_OLDEST_WAIT, tenant_waits)
 
 
 router = APIRouter(tags=["fleet"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.store import Store
 from handoff_queue.supervisor.serve.metrics import (
     BUCKETS,
@@ -34,33 +34,33 @@ _UNITS = {"seconds": "s", "bytes": "By", "US dollars": "{USD}"}
 """Unit of an instrument -> the unit in OpenTelemetry."""
 
 
-def exporting_metrics(store: Store) -> AbstractContextManager[None]:
+def export_metrics(store: Store) -> AbstractContextManager[None]:
     """Return a context in which the metrics are exported, if the environment asks for that."""
     if not os.environ.get(ENDPOINT) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return nullcontext()
     try:
         from handoff_queue.shared.observability.otel.metrics import exporting
     except ImportError:
-        log_of(__name__).warning(
+        get_log(__name__).warning(
             "no metrics are sent: OpenTelemetry's packages are missing: install the extra otel of"
             " handoff-queue"
         )
         return nullcontext()
 
     def read_families() -> list[Family]:
-        return families_of(StoreMetrics(store).collect())
+        return build_families(StoreMetrics(store).collect())
 
-    return exporting(read_families, store.metrics.take_turn, SERVICE, _interval_s())
+    return exporting(read_families, store.metrics.take_turn, SERVICE, _get_interval_s())
 
 
-def _interval_s() -> float:
+def _get_interval_s() -> float:
     value = os.environ.get(INTERVAL, "")
     if value.isdecimal() and int(value) > 0:
         return int(value) / 1000
     return DEFAULT_INTERVAL_MS / 1000
 
 
-def families_of(metrics: Iterable[Metric]) -> list[Family]:
+def build_families(metrics: Iterable[Metric]) -> list[Family]:
     """Return the metrics in the form of the export."""
     from handoff_queue.shared.observability.otel.metrics import Family
 
@@ -72,23 +72,23 @@ def families_of(metrics: Iterable[Metric]) -> list[Family]:
         unit = units[metric.name]
         bounds: tuple[float, ...] = ()
         if metric.type == "histogram":
-            points = _histogram_points(metric)
+            points = _build_histogram_points(metric)
             bounds = tuple(float(bound) for bound in BUCKETS[:-1])
         else:
-            points = _points(metric)
+            points = _build_points(metric)
         families.append(
             Family(metric.name, metric.documentation, unit, metric.type, points, bounds)
         )
     return families
 
 
-def _points(metric: Metric) -> list[Point]:
+def _build_points(metric: Metric) -> list[Point]:
     from handoff_queue.shared.observability.otel.metrics import Point
 
     return [Point(sample.labels, float(sample.value)) for sample in metric.samples]
 
 
-def _histogram_points(metric: Metric) -> list[Point]:
+def _build_histogram_points(metric: Metric) -> list[Point]:
     """Return a point for each set of labels. The buckets of a sample are cumulative."""
     from handoff_queue.shared.observability.otel.metrics import Point
 

@@ -29,33 +29,35 @@ from handoff_queue.supervisor.serve.request_body import BODIES
 _REF = "#/components/schemas/{model}"
 
 
-def _problem(description: str) -> dict[str, Any]:
+def _build_problem_response(description: str) -> dict[str, Any]:
     schema = {"$ref": _REF.format(model=ProblemDocument.__name__)}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: _problem("The request, a document or a limit cannot be used."),
-    401: _problem("There is no token, or the token is not valid."),
-    403: _problem("The role or the tenant of the token does not allow it."),
-    404: _problem("There is no such job, handoff, letter or schedule that the token may see."),
-    408: _problem("The next bytes of the body did not arrive in time."),
-    409: _problem(
+    400: _build_problem_response("The request, a document or a limit cannot be used."),
+    401: _build_problem_response("There is no token, or the token is not valid."),
+    403: _build_problem_response("The role or the tenant of the token does not allow it."),
+    404: _build_problem_response(
+        "There is no such job, handoff, letter or schedule that the token may see."
+    ),
+    408: _build_problem_response("The next bytes of the body did not arrive in time."),
+    409: _build_problem_response(
         "The idempotency key was used for another request, the name of a schedule is taken, or the"
         " record of the job cannot be used."
     ),
-    413: _problem("The body is too large."),
-    415: _problem("The body has the wrong media type."),
-    422: _problem("Fields are not valid: `errors` has one entry for each problem."),
-    429: _problem(
+    413: _build_problem_response("The body is too large."),
+    415: _build_problem_response("The body has the wrong media type."),
+    422: _build_problem_response("Fields are not valid: `errors` has one entry for each problem."),
+    429: _build_problem_response(
         "Too many requests or wrong tokens, or the budget of the day is spent: see Retry-After."
     ),
-    503: _problem("Redis cannot be reached, or is full."),
+    503: _build_problem_response("Redis cannot be reached, or is full."),
 }
 """The errors of every operation."""
 
 
-def openapi_document(app: FastAPI) -> dict[str, Any]:
+def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of an application."""
     document = get_openapi(
         title=app.title,
@@ -72,11 +74,11 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         EventsPage,
     )
     for model in models:
-        schemas.update(_schemas_of(model))
+        schemas.update(_build_schemas(model))
     return document
 
 
-def _schemas_of(model: type[BaseModel]) -> dict[str, Any]:
+def _build_schemas(model: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of a model, and the schemas of the models in it, by name."""
     schema = model.model_json_schema(ref_template=_REF)
     schemas = schema.pop("$defs", {})
@@ -112,11 +114,11 @@ def openapi(request: Request) -> JSONResponse:
 @router.get("/v1/reference")
 def reference(request: Request) -> HTMLResponse:
     """Return the page."""
-    page = "\n".join(_page(request.app.openapi()))
+    page = "\n".join(_iterate_page_lines(request.app.openapi()))
     return HTMLResponse(page, headers={"Content-Security-Policy": CSP})
 
 
-def _page(document: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_page_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the page for an OpenAPI document."""
     title = escape(f"{document['info']['title']}: HTTP API")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -131,10 +133,10 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
             if operation_tag != tag:
                 tag = operation_tag
                 yield f"<h2>{escape(tag.capitalize())}</h2>"
-            yield from _operation(method, path, operation)
+            yield from _iterate_operation_lines(method, path, operation)
     yield "<h2>Schemas</h2>"
     for name, schema in sorted(document["components"]["schemas"].items()):
-        yield from _schema(name, schema)
+        yield from _iterate_schema_lines(name, schema)
     yield "<h2>Errors</h2><p>Every error is a problem document of RFC 9457.</p><dl>"
     kinds = [*KINDS.items(), (404, "unknown-job"), (429, BUDGET_SPENT), (429, TOO_MANY_JOBS)]
     for status, kind in kinds:
@@ -142,9 +144,10 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "</dl></main></body></html>"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_operation_lines(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
-    yield f"<p><strong>{escape(operation['summary'])}.</strong> {_prose(operation)}</p>"
+    summary = escape(operation["summary"])
+    yield f"<p><strong>{summary}.</strong> {_format_description(operation)}</p>"
     parameters = operation.get("parameters")
     if parameters:
         yield "<table><tr><th>Parameter</th><th>In</th><th>Type</th><th>Meaning</th></tr>"
@@ -152,21 +155,23 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
             cells = (
                 f"<code>{escape(parameter['name'])}</code>",
                 escape(parameter["in"]),
-                _type(parameter["schema"]),
-                _prose(parameter),
+                _format_type(parameter["schema"]),
+                _format_description(parameter),
             )
-            yield _row(cells)
+            yield _format_row(cells)
         yield "</table>"
     body = operation.get("requestBody")
     if body:
-        yield f"<p>Body: {_media(body['content'])}</p>"
+        yield f"<p>Body: {_format_media(body['content'])}</p>"
     for status, response in operation["responses"].items():
         if status.startswith("2"):
-            yield f"<p>{status}: {_media(response.get('content', {}))} {_prose(response)}</p>"
+            media = _format_media(response.get("content", {}))
+            yield f"<p>{status}: {media} {_format_description(response)}</p>"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield f'<h3 id="schema-{escape(name)}"><code>{escape(name)}</code></h3><p>{_prose(schema)}</p>'
+def _iterate_schema_lines(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f'<h3 id="schema-{escape(name)}"><code>{escape(name)}</code></h3>'
+    yield f"<p>{_format_description(schema)}</p>"
     values = schema.get("enum")
     if values:
         codes = [f"<code>{escape(str(value))}</code>" for value in values]
@@ -177,29 +182,37 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield "<table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>"
         for field, kind in fields.items():
             mark = " (required)" if field in required else ""
-            yield _row((f"<code>{escape(field)}</code>{mark}", _type(kind), _prose(kind)))
+            yield _format_row(
+                (
+                    f"<code>{escape(field)}</code>{mark}",
+                    _format_type(kind),
+                    _format_description(kind),
+                )
+            )
         yield "</table>"
 
 
-def _row(cells: tuple[str, ...]) -> str:
+def _format_row(cells: tuple[str, ...]) -> str:
     columns = "".join(f"<td>{cell}</td>" for cell in cells)
     return f"<tr>{columns}</tr>"
 
 
-def _prose(part: Mapping[str, Any]) -> str:
+def _format_description(part: Mapping[str, Any]) -> str:
     """Return the description of a part of the document on one line, as HTML."""
     words = str(part.get("description", "")).split()
     return escape(" ".join(words))
 
 
-def _media(content: Mapping[str, Any]) -> str:
+def _format_media(content: Mapping[str, Any]) -> str:
     html_parts: list[str] = []
     for media_type, form in content.items():
-        html_parts.append(f"<code>{escape(media_type)}</code> {_type(form.get('schema', {}))}")
+        html_parts.append(
+            f"<code>{escape(media_type)}</code> {_format_type(form.get('schema', {}))}"
+        )
     return ", ".join(html_parts)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _format_type(schema: Mapping[str, Any]) -> str:
     """Return the type of a schema as HTML, with a link to a named schema."""
     ref = schema.get("$ref")
     if ref:
@@ -207,7 +220,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f'<a href="#schema-{name}">{name}</a>'
     choices = schema.get("anyOf")
     if choices:
-        return " or ".join(_type(choice) for choice in choices)
+        return " or ".join(_format_type(choice) for choice in choices)
     if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        return f"list of {_format_type(schema.get('items', {}))}"
     return escape(str(schema.get("type", "any")))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     Conflict,
@@ -30,7 +30,7 @@ from handoff_queue.shared.types.errors import (
     UserError,
     VersionConflict,
 )
-from handoff_queue.shared.types.message import each_problem, problem_text, with_value
+from handoff_queue.shared.types.message import describe_problem, iterate_problems, with_value
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.serve.security_headers import HEADERS
 
@@ -58,9 +58,9 @@ KINDS = {
     500: "internal-error",
     503: "unavailable",
 }
-"""The last part of `type`, by status. `problem_of` has the other types."""
+"""The last part of `type`, by status. `convert_error` has the other types."""
 
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class FieldProblem(BaseModel):
@@ -110,7 +110,7 @@ class Problem(Exception):
         self.errors = tuple(errors)
         self.headers = dict(headers or {})
 
-    def document(self) -> dict[str, Any]:
+    def build_document(self) -> dict[str, Any]:
         """Return the problem document."""
         document: dict[str, Any] = {
             "type": f"/v1/reference#{self.kind}",
@@ -125,29 +125,29 @@ class Problem(Exception):
         return document
 
 
-def invalid(error: ValidationError, kind: type[BaseModel]) -> Problem:
+def build_validation_problem(error: ValidationError, kind: type[BaseModel]) -> Problem:
     """Return the problem of a body that does not validate. A wrong value is named if it is short
     and plain: see `with_value`.
     """
     errors: list[tuple[str, str]] = []
-    for place, text in each_problem(error, kind, shows_values=True, is_json=True):
-        errors.append((pointer_to(*place), text))
-    return _field_problem(errors)
+    for place, text in iterate_problems(error, kind, shows_values=True, is_json=True):
+        errors.append((build_pointer(*place), text))
+    return _build_field_problem(errors)
 
 
-def pointer_to(*place: str) -> str:
+def build_pointer(*place: str) -> str:
     """Return the JSON Pointer (RFC 6901) to a place in the body, from the outermost field."""
     names = [name.replace("~", "~0").replace("/", "~1") for name in place]
     return "/".join(("#", *names))
 
 
-def name_at(pointer: str) -> str:
+def get_name(pointer: str) -> str:
     """Return the name of a field for a user, such as `limits.max_turns`; '' for the whole body."""
     names = pointer.removeprefix("#").strip("/").split("/")
     return ".".join(name.replace("~1", "/").replace("~0", "~") for name in names)
 
 
-def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
+def _build_field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
     """Return the problem of fields.
 
     Args:
@@ -157,12 +157,12 @@ def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
     more = ""
     if len(errors) > 1:
         more = f" (and {len(errors) - 1} more)"
-    name = name_at(pointer)
+    name = get_name(pointer)
     detail = f"{name}: {first}{more}" if name else f"the body {first}{more}"
     return Problem(422, detail, errors=errors)
 
 
-def problem_of(  # noqa: C901, PLR0911, PLR0912 (one line for each kind)
+def convert_error(  # noqa: C901, PLR0911, PLR0912 (one line for each kind)
     error: Problem | HandoffError,
 ) -> Problem:
     """Return the problem of an error that the client library or a check of this server raises."""
@@ -171,7 +171,7 @@ def problem_of(  # noqa: C901, PLR0911, PLR0912 (one line for each kind)
         case Problem():
             return error
         case PlanRefused():
-            errors = [(pointer_to("plan", *place), problem) for problem, place in error.problems]
+            errors = [(build_pointer("plan", *place), problem) for problem, place in error.problems]
             return Problem(422, text, errors=errors)
         case ManyProblems():
             return Problem(422, text, errors=[("#", line) for line in text.splitlines()])
@@ -208,17 +208,17 @@ def try_later(status: int, detail: str, wait_s: int, *, kind: str = "") -> Probl
     return Problem(status, detail, kind=kind, headers={"Retry-After": str(wait_s)})
 
 
-def response_of(problem: Problem) -> JSONResponse:
+def build_response(problem: Problem) -> JSONResponse:
     """Return the response of a problem."""
     return JSONResponse(
-        problem.document(),
+        problem.build_document(),
         problem.status,
         {**HEADERS, **problem.headers},
         media_type=MEDIA_TYPE,
     )
 
 
-def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
+def convert_all_errors(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
     """Make every error of an application a problem.
 
     Args:
@@ -231,21 +231,21 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
 
     async def on_known_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HandoffError)
-        problem = problem_of(error)
+        problem = convert_error(error)
         if problem.status >= 500:
             log.warning("a request failed", path=request.url.path, error=str(error))
         return respond(request, problem)
 
     async def on_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return respond(request, _parameter_problem(error))
+        return respond(request, _build_parameter_problem(error))
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         detail = _HTTP_DETAILS.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            headers["Allow"] = ", ".join(methods_of(request))
+            headers["Allow"] = ", ".join(list_methods(request))
         return respond(request, Problem(error.status_code, detail, headers=headers))
 
     async def on_defect(request: Request, error: Exception) -> Response:
@@ -261,7 +261,7 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
     app.add_exception_handler(Exception, on_defect)
 
 
-def methods_of(request: Request) -> list[str]:
+def list_methods(request: Request) -> list[str]:
     """Return the methods that the resource of a request takes. A resource can have a route for
     each method.
     """
@@ -279,11 +279,11 @@ _HTTP_DETAILS = {
 }
 
 
-def _parameter_problem(error: RequestValidationError) -> Problem:
+def _build_parameter_problem(error: RequestValidationError) -> Problem:
     """Return the problem of parameters in the path, the query or the headers."""
     errors: list[tuple[str, str]] = []
     for problem in error.errors():
         place = "/".join(map(str, problem["loc"]))
-        text = problem_text(problem["type"], problem["msg"])
+        text = describe_problem(problem["type"], problem["msg"])
         errors.append((f"#{place}", with_value(text, problem["input"])))
-    return _field_problem(errors)
+    return _build_field_problem(errors)

@@ -60,7 +60,7 @@ def check_proxy(settings: Settings) -> None:
         )
 
 
-def address_of(request: Request, settings: Settings) -> str | None:
+def get_address(request: Request, settings: Settings) -> str | None:
     """Return the address of the program that sent a request.
 
     Proxies add the address of their client to the end of `X-Forwarded-For`. The last address
@@ -83,10 +83,10 @@ def is_proxy(address: str, settings: Settings) -> bool:
     ip_address = parse_address(address)
     if ip_address is None:
         return False
-    return any(ip_address in network for network in _networks(settings.serve_proxies))
+    return any(ip_address in network for network in _parse_networks(settings.serve_proxies))
 
 
-def user_of(request: Request, settings: Settings) -> ProxyUser | None:
+def find_user(request: Request, settings: Settings) -> ProxyUser | None:
     """Return the user that a proxy has authenticated. None: the request names no such user.
 
     Raises:
@@ -98,7 +98,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     name = _read_header(request, header)
     if not name:
         return None
-    level = _access_level_of(request, settings)
+    level = _find_access_level(request, settings)
     if level is None:
         raise Problem(
             403, f"no group of {name} has access to this server: HANDOFF_SERVE_ACCESS gives it"
@@ -111,12 +111,12 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     return ProxyUser(name, level, tenant)
 
 
-def _access_level_of(request: Request, settings: Settings) -> AccessLevel | None:
+def _find_access_level(request: Request, settings: Settings) -> AccessLevel | None:
     """Return the highest access level of the groups of a user, or None."""
     groups = {EVERY_USER}
     if settings.serve_groups_header is not None:
         for value in request.headers.getlist(settings.serve_groups_header):
-            groups.update(_text(value).replace("|", ",").split(","))
+            groups.update(_decode_header(value).replace("|", ",").split(","))
     groups = {group.strip() for group in groups}
     levels: list[AccessLevel] = []
     for entry in settings.serve_access:
@@ -136,7 +136,7 @@ def _read_header(request: Request, header: str) -> str:
     values = request.headers.getlist(header)
     if not values:
         return ""
-    text = _text(values[0]).strip()
+    text = _decode_header(values[0]).strip()
     if len(values) > 1 or len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise Problem(
             403,
@@ -146,7 +146,7 @@ def _read_header(request: Request, header: str) -> str:
     return text
 
 
-def _text(value: str) -> str:
+def _decode_header(value: str) -> str:
     """Return the text of a header, whose bytes are UTF-8 or ISO 8859-1."""
     try:
         return value.encode("latin-1").decode()
@@ -155,5 +155,5 @@ def _text(value: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _networks(proxies: tuple[str, ...]) -> tuple[Network, ...]:
+def _parse_networks(proxies: tuple[str, ...]) -> tuple[Network, ...]:
     return tuple(map(ipaddress.ip_network, proxies))

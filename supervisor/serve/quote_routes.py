@@ -15,9 +15,9 @@ from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.cost_quotes import (
     as_quoted,
     exceeds,
+    explain_missing_plan,
     is_decided,
     quote_json,
-    why_unplanned,
 )
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
@@ -59,12 +59,12 @@ async def quote(
     headers = {"Location": f"/v1/jobs/{job_id}"}
     try:
         async with access.waiting(), asyncio.timeout(wait_s):
-            state = await _state_with_quote(access.jobs, job_id)
+            state = await _wait_for_quote(access.jobs, job_id)
     except (TimeoutError, FollowingEnded):
         return JSONResponse({"job_id": job_id, "quote": None}, 202, headers)
     if state.ended or state.plan is None:
         raise Problem(
-            409, f"{job_id} {state.status.value}: {why_unplanned(state)}", headers=headers
+            409, f"{job_id} {state.status.value}: {explain_missing_plan(state)}", headers=headers
         )
     is_refused = exceeds(state.quote or Quote(), request.limits.max_microusd)
     if is_refused:
@@ -73,7 +73,7 @@ async def quote(
     return JSONResponse(quote_json(state, teams, is_refused=is_refused), 200, headers)
 
 
-async def _state_with_quote(jobs: AsyncClient, job_id: JobId) -> JobState:
+async def _wait_for_quote(jobs: AsyncClient, job_id: JobId) -> JobState:
     """Follow the job until it asks a person or has ended, and return its state."""
     state: JobState | None = None
     async for recorded in jobs.events(job_id):

@@ -28,9 +28,9 @@ from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.authentication import Access, Caller, tenant_for
-from handoff_queue.supervisor.serve.problem_documents import Problem, invalid
-from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
+from handoff_queue.supervisor.serve.authentication import Access, Caller, choose_tenant
+from handoff_queue.supervisor.serve.problem_documents import Problem, build_validation_problem
+from handoff_queue.supervisor.workflows import Items, Workflow, parse_workflow, read_named_workflow
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
@@ -243,11 +243,11 @@ def describe_body(
     return {"requestBody": {"content": content, "required": is_required}}
 
 
-def _media_type(http: HttpRequest) -> str:
+def _get_media_type(http: HttpRequest) -> str:
     return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def body_of(
+async def read_body(
     http: HttpRequest, access: Access, kind: type[Body], media_types: str = JSON
 ) -> Body:
     """Return the JSON body of a request. An empty body has the defaults of all fields.
@@ -261,10 +261,10 @@ async def body_of(
     _check_encoding(http)
     wrong_type = Problem(415, f"the body must be {media_types}")
     # The check against forged requests may have read a form. So refuse a form before the body.
-    if _media_type(http) in FORMS and http.headers.get("content-length") != "0":
+    if _get_media_type(http) in FORMS and http.headers.get("content-length") != "0":
         raise wrong_type
     content = await http.body()
-    if content and _media_type(http) != JSON:
+    if content and _get_media_type(http) != JSON:
         raise wrong_type
     return await access.in_turn(parse_body, content or b"{}", kind)
 
@@ -282,7 +282,7 @@ def _check_encoding(http: HttpRequest) -> None:
         )
 
 
-def too_many_values() -> Problem:
+def build_too_many_values_problem() -> Problem:
     """Return the problem of a body with more than `MAX_VALUES` values."""
     return Problem(
         413,
@@ -298,35 +298,35 @@ def parse_body(content: bytes, kind: type[Body]) -> Body:
         Problem, UserError: a field is not valid, there are too many values, or a name is repeated.
     """
     if has_more_values(content, MAX_VALUES):
-        raise too_many_values()
+        raise build_too_many_values_problem()
     try:
         body = kind.model_validate_json(content)
     except ValidationError as error:
-        raise invalid(error, kind) from error
+        raise build_validation_problem(error, kind) from error
     refuse_repeats(content.decode())
     return body
 
 
-async def job_body_of(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
+async def read_job_body(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
     """Return the job of a request, and its documents by name.
 
     Raises:
         Problem: the body is neither JSON nor a form, or a field is not valid.
     """
-    if _media_type(http) == FORM:
+    if _get_media_type(http) == FORM:
         _check_encoding(http)
-        return await _job_of_form(http, access)
-    body = await body_of(http, access, JobBody, f"{JSON} or {FORM}")
-    return body, documents_of(body)
+        return await _read_job_form(http, access)
+    body = await read_body(http, access, JobBody, f"{JSON} or {FORM}")
+    return body, decode_documents(body)
 
 
-def documents_of(body: JobBody) -> dict[str, bytes]:
+def decode_documents(body: JobBody) -> dict[str, bytes]:
     """Return the documents in the JSON of a job, by name."""
     return {name: text.encode() for name, text in body.documents.items()}
 
 
-async def _job_of_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
-    """Return the job of a form with several parts, and its documents. Raises as `job_body_of`."""
+async def _read_job_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
+    """Return the job of a form with several parts, and its documents. Raises as `read_job_body`."""
     async with http.form(
         max_files=access.settings.max_documents + 1,
         max_fields=MAX_FIELDS,
@@ -336,8 +336,8 @@ async def _job_of_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict
         requests = [part for name, part in parts if name == REQUEST_FIELD]
         if len(requests) != 1:
             raise Problem(422, f"a form has the field {REQUEST_FIELD!r} once: the job as JSON")
-        body = await access.in_turn(parse_body, await _bytes_of(requests[0]), JobBody)
-        documents = documents_of(body)
+        body = await access.in_turn(parse_body, await _get_bytes(requests[0]), JobBody)
+        documents = decode_documents(body)
         for name, part in parts:
             if name == REQUEST_FIELD:
                 continue
@@ -345,17 +345,17 @@ async def _job_of_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict
                 raise Problem(422, f"the part {name!r:.80} is not a document: give it a file name")
             if part.filename in documents:
                 raise Problem(422, f"two documents are called {part.filename!r:.80}: rename one")
-            documents[part.filename] = await _bytes_of(part)
+            documents[part.filename] = await _get_bytes(part)
     return body, documents
 
 
-async def _bytes_of(part: UploadFile | str) -> bytes:
+async def _get_bytes(part: UploadFile | str) -> bytes:
     if isinstance(part, str):
         return part.encode()
     return await part.read()
 
 
-def request_of(
+def build_request(
     body: JobBody,
     documents: Mapping[str, bytes],
     caller: Caller,
@@ -372,8 +372,8 @@ def request_of(
         Problem: the body names another tenant than the token, the header and the body have
             different keys, or the caller may not choose these approvals.
     """
-    key = key_of(body.idempotency_key, header_key)
-    tenant = tenant_for(caller, body.tenant)
+    key = choose_key(body.idempotency_key, header_key)
+    tenant = choose_tenant(caller, body.tenant)
     _check_approvals(body.approvals, caller)
     after = None
     if body.after is not None:
@@ -382,7 +382,7 @@ def request_of(
         text=body.text,
         documents=documents or None,
         strict_documents=body.strict_documents,
-        limits=_limits(body, settings),
+        limits=_build_limits(body, settings),
         model=body.model,
         answer_schema=body.answer_schema,
         specialists=body.specialists,
@@ -391,8 +391,8 @@ def request_of(
         deadline_s=body.deadline_s,
         idempotency_key=key,
         mode=body.mode,
-        workflow=_workflow(body.workflow),
-        items=_items(body.items),
+        workflow=_build_workflow(body.workflow),
+        items=_build_items(body.items),
         gates=body.gates,
         facts=body.facts,
         rubric=body.rubric,
@@ -421,7 +421,7 @@ def _check_approvals(approvals: Approvals | None, caller: Caller) -> None:
         )
 
 
-def key_of(key: str | None, header_key: str | None) -> str | None:
+def choose_key(key: str | None, header_key: str | None) -> str | None:
     """Return the idempotency key of a body or of its header, or None.
 
     Raises:
@@ -434,26 +434,26 @@ def key_of(key: str | None, header_key: str | None) -> str | None:
     return header_key
 
 
-def _limits(body: JobBody, settings: Settings) -> JobLimits:
+def _build_limits(body: JobBody, settings: Settings) -> JobLimits:
     limits = body.limits or JobLimits()
     if "max_depth" in limits.model_fields_set:
         return limits
     return limits.model_copy(update={"max_depth": settings.max_depth})
 
 
-def _workflow(value: str | Mapping[str, JsonValue] | None) -> Workflow | None:
+def _build_workflow(value: str | Mapping[str, JsonValue] | None) -> Workflow | None:
     """Return the workflow that a body names or holds. No path of the server is read."""
     if value is None:
         return None
     if isinstance(value, str):
         if re.fullmatch(NAME_PATTERN, value):
             advice = "name a known workflow, or give the content of a workflow file"
-            return workflow_named(value, otherwise=advice)
-        return workflow_in(value)
-    return workflow_in(json.dumps(value, ensure_ascii=False))
+            return read_named_workflow(value, otherwise=advice)
+        return parse_workflow(value)
+    return parse_workflow(json.dumps(value, ensure_ascii=False))
 
 
-def _items(items: ItemsBody | None) -> Items:
+def _build_items(items: ItemsBody | None) -> Items:
     """Return the items of a body.
 
     Raises:

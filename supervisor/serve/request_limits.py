@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.supervisor.serve.problem_documents import Problem, response_of, try_later
+from handoff_queue.supervisor.serve.problem_documents import Problem, build_response, try_later
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Arguments = ParamSpec("Arguments")
@@ -67,10 +67,10 @@ class BodyLimit:
         ending = _EndOfRequest(receive, send, has_body=_has_body(headers))
         receive, send = ending.receive, ending.send
         if "transfer-encoding" in headers and "content-length" in headers:
-            await response_of(_two_lengths())(scope, receive, send)
+            await build_response(_build_two_lengths_problem())(scope, receive, send)
             return
         if not length.isdecimal() or int(length[:18]) > self._max_bytes:
-            await response_of(self._too_large())(scope, receive, send)
+            await build_response(self._build_too_large_problem())(scope, receive, send)
             return
         received_bytes = 0
 
@@ -79,12 +79,12 @@ class BodyLimit:
             message = await receive()
             received_bytes += len(message.get("body", b""))
             if received_bytes > self._max_bytes:
-                raise self._too_large()
+                raise self._build_too_large_problem()
             return message
 
         await self._app(scope, receive_counted, send)
 
-    def _too_large(self) -> Problem:
+    def _build_too_large_problem(self) -> Problem:
         return Problem(
             413,
             f"the body has more than {self._max_bytes:,} bytes: send fewer or smaller documents, "
@@ -129,7 +129,7 @@ def _has_body(headers: Headers) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
-def _two_lengths() -> Problem:
+def _build_two_lengths_problem() -> Problem:
     """Return the problem of a request whose body a proxy may end at another place than this server.
     The rest of the body would then be the next request of another user of the proxy.
     """
@@ -157,7 +157,7 @@ class WholeBody:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        closing = _closing_boundary(headers.get("content-type", ""))
+        closing = _find_closing_boundary(headers.get("content-type", ""))
         end, is_whole = _LINE_END, not _has_body(headers)
 
         async def receive_checked() -> Message:
@@ -181,7 +181,7 @@ class WholeBody:
         await self._app(scope, receive_checked, send)
 
 
-def _closing_boundary(content_type: str) -> bytes:
+def _find_closing_boundary(content_type: str) -> bytes:
     """Return the text that ends a form with several parts; b'' for other bodies."""
     media_type, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
@@ -331,7 +331,7 @@ def count_wrong_token(store: Store, address: str | None) -> None:
         Problem: the address has sent more than `MAX_WRONG_TOKENS` in this minute.
         StoreUnavailable: Redis cannot be reached.
     """
-    count, left_s = store.request_counts.count(f"wrong-{_sender(address)}")
+    count, left_s = store.request_counts.count(f"wrong-{_get_sender(address)}")
     if count > MAX_WRONG_TOKENS:
         raise try_later(
             429,
@@ -341,7 +341,7 @@ def count_wrong_token(store: Store, address: str | None) -> None:
         )
 
 
-def _sender(address: str | None) -> str:
+def _get_sender(address: str | None) -> str:
     """Return the part of an address that one client cannot change, without colons."""
     ip_address = parse_address(str(address))
     if ip_address is None:

@@ -18,15 +18,15 @@ from handoff_queue.supervisor.serve.authentication import (
     Operates,
     Reads,
     Submits,
-    caller_of,
-    tenant_for,
+    authenticate_caller,
+    choose_tenant,
 )
 from handoff_queue.supervisor.serve.request_body import (
     ScheduleBody,
-    body_of,
+    build_request,
+    decode_documents,
     describe_body,
-    documents_of,
-    request_of,
+    read_body,
 )
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -46,13 +46,13 @@ TenantQuery = Annotated[
 ]
 
 
-async def _tenant_of(
-    caller: Annotated[Caller, Depends(caller_of)], tenant: TenantQuery = None
+async def _get_tenant(
+    caller: Annotated[Caller, Depends(authenticate_caller)], tenant: TenantQuery = None
 ) -> str | None:
-    return tenant_for(caller, tenant)
+    return choose_tenant(caller, tenant)
 
 
-Tenant = Annotated[str | None, Depends(_tenant_of)]
+Tenant = Annotated[str | None, Depends(_get_tenant)]
 Name = Annotated[str, Path(description="The name of a schedule.")]
 
 
@@ -65,7 +65,7 @@ Name = Annotated[str, Path(description="The name of a schedule.")]
 )
 async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
     """Store a schedule and the documents of its job."""
-    body = await body_of(http, access, ScheduleBody)
+    body = await read_body(http, access, ScheduleBody)
     return await access.in_turn(add_schedule, access, body)
 
 
@@ -83,8 +83,8 @@ def add_schedule(access: Access, body: ScheduleBody) -> ScheduleStatus:
         max_microusd_per_month=body.max_microusd_per_month,
         follows_last=body.follows_last,
     )
-    documents = documents_of(body.job)
-    request = request_of(body.job, documents, access.caller, access.settings, None)
+    documents = decode_documents(body.job)
+    request = build_request(body.job, documents, access.caller, access.settings, None)
     return access.client.add_schedule(body.name, request, options)
 
 

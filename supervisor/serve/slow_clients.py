@@ -80,7 +80,7 @@ class SlowConnections:
         """
         still_open: dict[Any, tuple[Any, float]] = {}
         for connection in connections:
-            progress = _progress_of(connection)
+            progress = _find_progress(connection)
             if progress is None:
                 continue
             last_progress, since = self._progress.get(connection, (None, now))
@@ -93,7 +93,7 @@ class SlowConnections:
         self._progress = still_open
 
 
-def _progress_of(connection: Any) -> Any:
+def _find_progress(connection: Any) -> Any:
     """Return the progress of a slow client. None: the server does not wait for the client, or it
     reads a body, which has its own limit.
     """

@@ -8,19 +8,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import StreamingResponse
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
-from handoff_queue.supervisor.serve.authentication import Access, require_access_level, tenant_for
+from handoff_queue.supervisor.serve.authentication import (
+    Access,
+    choose_tenant,
+    require_access_level,
+)
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 LINES = "application/x-ndjson"
 MAX_WAIT_S = 60.0
 """Longest time in seconds for which a deletion waits for the end of cancelled jobs."""
 
-log = log_of(__name__)
+log = get_log(__name__)
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 Tenant = Annotated[
@@ -47,11 +51,11 @@ async def export(
 
     A stream without a line of the type `end` is not complete.
     """
-    tenant_for(access.caller, tenant)
-    return StreamingResponse(_lines(access, tenant, texts), media_type=LINES)
+    choose_tenant(access.caller, tenant)
+    return StreamingResponse(_iterate_lines(access, tenant, texts), media_type=LINES)
 
 
-async def _lines(access: Access, tenant: str, texts: bool) -> AsyncIterator[str]:
+async def _iterate_lines(access: Access, tenant: str, texts: bool) -> AsyncIterator[str]:
     """Yield the lines as long as the caller has access. An error ends the lines, because the
     status was sent.
     """

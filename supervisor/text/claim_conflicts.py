@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import ClaimConflict, Conflicts
-from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, subject_of
+from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, parse_subject
 from handoff_queue.supervisor.text.claim_values import (
     ClaimValue,
     read_value,
     values_agree,
     values_contradict,
 )
-from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
+from handoff_queue.supervisor.text.periods import Period, are_apart, parse_periods
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Statement:
     periods: tuple[Period, ...]
 
 
-def statement_of(claim: Claim | KnownFact) -> Statement:
+def build_statement(claim: Claim | KnownFact) -> Statement:
     """Return the parts of a claim or of a fact. A part that is missing is read as an empty text."""
     attribute = claim.attribute or ""
     periods: tuple[Period, ...] = ()
     if claim.date:
-        periods = periods_of(claim.date)
+        periods = parse_periods(claim.date)
     return Statement(
-        subject=subject_of(claim.subject or "", attribute),
+        subject=parse_subject(claim.subject or "", attribute),
         value=read_value(claim.value or "", claim.unit, attribute),
         periods=periods,
     )
@@ -73,7 +73,7 @@ a second.
 """
 
 
-def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
+def find_claim_conflicts(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     """Return the conflicts among these claims, in order, and the number of claims beyond the
     limit.
 
@@ -90,7 +90,9 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
         by_parts.setdefault(parts, []).append(claim)
     equal_claims = list(by_parts.values())[:MAX_STATEMENTS]
     compared = sum(len(claims_of_statement) for claims_of_statement in equal_claims)
-    groups = _groups([statement_of(claims_of_statement[0]) for claims_of_statement in equal_claims])
+    groups = _group_statements(
+        [build_statement(claims_of_statement[0]) for claims_of_statement in equal_claims]
+    )
     conflicts: list[ClaimConflict] = []
     for number, group in enumerate(groups, start=1):
         members: list[Claim] = []
@@ -102,10 +104,10 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
 
 def contradicts(first: Claim, second: Claim) -> bool:
     """Return whether two claims cannot both be right, as far as code can decide."""
-    return are_contradictory(statement_of(first), statement_of(second))
+    return are_contradictory(build_statement(first), build_statement(second))
 
 
-def _groups(statements: Sequence[Statement]) -> list[list[int]]:
+def _group_statements(statements: Sequence[Statement]) -> list[list[int]]:
     """Return groups of statements that contradict each other, directly or through other
     statements, as indices. Only statements with the same head are compared.
     """
@@ -138,7 +140,7 @@ MAX_FACTS_A_SENTENCE = 3
 _MAX_SHOWN_CHARS = 300
 
 
-def fact_contradictions(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
+def find_fact_contradictions(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
     """Return a sentence for each claim that contradicts the facts, with the claim, the facts
     and their sources. A further sentence counts the claims beyond a limit.
     """
@@ -146,13 +148,13 @@ def fact_contradictions(claims: Iterable[Claim], table: FactTable) -> tuple[str,
     comparable = list(by_id.values())
     wrong: list[str] = []
     for claim, facts in find_contradicted_claims(comparable[:MAX_CLAIMS], table):
-        wrong.append(_sentence(claim, facts))
+        wrong.append(_format_sentence(claim, facts))
     sentences = wrong[:MAX_CLAIMS_IN_VETO]
     if len(wrong) > MAX_CLAIMS_IN_VETO:
-        rest = count_of(len(wrong) - MAX_CLAIMS_IN_VETO, "more claim")
+        rest = format_count(len(wrong) - MAX_CLAIMS_IN_VETO, "more claim")
         sentences.append(f"And {rest} like these.")
     if len(comparable) > MAX_CLAIMS:
-        rest = count_of(len(comparable) - MAX_CLAIMS, "claim")
+        rest = format_count(len(comparable) - MAX_CLAIMS, "claim")
         sentences.append(f"It has {rest} more than can be compared with the facts.")
     return tuple(sentences)
 
@@ -169,12 +171,12 @@ def find_contradicted_claims(
     by_subject = _group_by_subject(table.facts)
     statements: dict[KnownFact, Statement] = {}
     for claim in comparable:
-        statement = statement_of(claim)
+        statement = build_statement(claim)
         against: list[KnownFact] = []
         is_confirmed = False
-        for fact in _facts_on(statement.subject, by_subject):
+        for fact in _iterate_facts(statement.subject, by_subject):
             if fact not in statements:
-                statements[fact] = statement_of(fact)
+                statements[fact] = build_statement(fact)
             if not may_share_time(statements[fact], statement):
                 continue
             if values_contradict(statements[fact].value, statement.value):
@@ -189,7 +191,7 @@ _FactsBySubject = Mapping[str, Mapping[ClaimSubject, Sequence[KnownFact]]]
 """Facts by the head of their subject, and then by the whole subject."""
 
 
-def _facts_on(subject: ClaimSubject, by_subject: _FactsBySubject) -> Iterator[KnownFact]:
+def _iterate_facts(subject: ClaimSubject, by_subject: _FactsBySubject) -> Iterator[KnownFact]:
     """Yield the facts on a subject."""
     for other, facts in by_subject.get(subject.head, {}).items():
         if is_same(other, subject):
@@ -200,28 +202,28 @@ def _group_by_subject(facts: Iterable[KnownFact]) -> _FactsBySubject:
     """Return the facts in groups. Their values are parsed only if a claim has the same subject."""
     by_head: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:
-        subject = subject_of(fact.subject, fact.attribute)
+        subject = parse_subject(fact.subject, fact.attribute)
         by_head.setdefault(subject.head, {}).setdefault(subject, []).append(fact)
     return by_head
 
 
-def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
-    facts_in_words = "; ".join(map(_fact, facts[:MAX_FACTS_A_SENTENCE]))
-    return f'"{_short(claim.text)}" ({claim.id}) contradicts the facts: {facts_in_words}.'
+def _format_sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
+    facts_in_words = "; ".join(map(_format_fact, facts[:MAX_FACTS_A_SENTENCE]))
+    return f'"{_shorten(claim.text)}" ({claim.id}) contradicts the facts: {facts_in_words}.'
 
 
-def _fact(fact: KnownFact) -> str:
+def _format_fact(fact: KnownFact) -> str:
     value = f"{fact.value} {fact.unit}" if fact.unit else fact.value
     date_text = ""
     if fact.date:
-        date_text = f" ({_short(fact.date)})"
+        date_text = f" ({_shorten(fact.date)})"
     return (
-        f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{date_text}, from"
-        f" {_short(fact.source)}"
+        f"{_shorten(fact.subject)}, {_shorten(fact.attribute)}: {_shorten(value)}{date_text}, from"
+        f" {_shorten(fact.source)}"
     )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     if len(line) <= _MAX_SHOWN_CHARS:
         return line

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.word_forms import has_digit, stem
+from handoff_queue.shared.text.word_forms import find_stem, has_digit
 
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
 _GRAMMAR = frozenset(
@@ -43,16 +43,16 @@ _PHRASES = (
 )
 
 
-def _roots_by_stem(words_by_root: Mapping[str, str]) -> dict[str, str]:
+def _index_roots_by_stem(words_by_root: Mapping[str, str]) -> dict[str, str]:
     """Return the stem of the root for the stem of each of its words."""
     roots: dict[str, str] = {}
     for root, words in words_by_root.items():
         for word in (root, *words.split()):
-            roots[stem(word)] = stem(root)
+            roots[find_stem(word)] = find_stem(root)
     return roots
 
 
-_SYNONYMS = _roots_by_stem(
+_SYNONYMS = _index_roots_by_stem(
     {
         "employees": "headcount staff workforce",
         "population": "residents inhabitants",
@@ -75,7 +75,7 @@ _SYNONYMS = _roots_by_stem(
     }
 )
 _MEASURES = frozenset(
-    _SYNONYMS.get(stem(word), stem(word))
+    _SYNONYMS.get(find_stem(word), find_stem(word))
     for word in (
         "maximum minimum average median net gross peak idle read write monthly quarterly daily"
         " weekly hourly before after domestic foreign metropolitan metro greater urban rural male"
@@ -84,7 +84,7 @@ _MEASURES = frozenset(
 )
 """Words that change the measure or the thing that they qualify."""
 _FLOWS = frozenset(
-    _SYNONYMS.get(stem(word), stem(word))
+    _SYNONYMS.get(find_stem(word), find_stem(word))
     for word in (
         "revenue sales profit income earnings loss expenses spending expenditure cashflow dividends"
         " investment production output yield consumption emissions generation exports imports"
@@ -129,24 +129,24 @@ class ClaimSubject:
         return ""
 
 
-def subject_of(subject: str, attribute: str) -> ClaimSubject:
+def parse_subject(subject: str, attribute: str) -> ClaimSubject:
     """Return the noun phrase of a subject and an attribute. Parentheses in the subject are
     left out.
     """
     subject = re.sub(r"\([^)]*\)", " ", subject)
-    subject_words = _phrase_words(subject, _TITLES)
-    attribute_words = _phrase_words(attribute, _FILLERS | _NAME)
+    subject_words = _split_phrase(subject, _TITLES)
+    attribute_words = _split_phrase(attribute, _FILLERS | _NAME)
     if not attribute_words:
-        attribute_words = _phrase_words(attribute, _NAME)
-    names = frozenset(_stem(word) for word in subject_words if _is_name(word))
-    stems = dict.fromkeys(_stem(word) for word in (*subject_words, *attribute_words))
+        attribute_words = _split_phrase(attribute, _NAME)
+    names = frozenset(_find_stem(word) for word in subject_words if _is_name(word))
+    stems = dict.fromkeys(_find_stem(word) for word in (*subject_words, *attribute_words))
     return ClaimSubject(tuple(stems), names, attribute)
 
 
-def _phrase_words(text: str, left_out: frozenset[str]) -> list[str]:
+def _split_phrase(text: str, left_out: frozenset[str]) -> list[str]:
     """Return the words of a noun phrase with its head last, without grammar and these words."""
     words: list[str] = []
-    for word in _words(_move_head_last(_replace_phrases(text))):
+    for word in _split_words(_move_head_last(_replace_phrases(text))):
         if word.casefold() not in left_out:
             words.append(word)
     return words
@@ -213,7 +213,7 @@ def _move_head_last(text: str) -> str:
     return " ".join([*reversed(others), first])
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     words: list[str] = []
     for word in _WORD.findall(text):
         if word.casefold() not in _GRAMMAR:
@@ -221,6 +221,6 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _stem(word: str) -> str:
-    stemmed = stem(word.casefold())
+def _find_stem(word: str) -> str:
+    stemmed = find_stem(word.casefold())
     return _SYNONYMS.get(stemmed, stemmed)

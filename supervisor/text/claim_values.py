@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.word_forms import has_digit, stem
-from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of, periods_of
+from handoff_queue.shared.text.word_forms import find_stem, has_digit
+from handoff_queue.supervisor.text.periods import Period, are_apart, parse_minutes, parse_periods
 from handoff_queue.supervisor.text.quantities import (
     Quantity,
     are_comparable,
+    parse_quantity,
     quantities_contradict,
-    quantity_of,
 )
 
 _VERBS = re.compile(
@@ -135,7 +135,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     words: list[str] = []
     for word in _WORD.findall(text):
         if word.casefold() not in _EMPTY:
-            words.append(_VERSION_MARK.sub("", stem(word.casefold())))
+            words.append(_VERSION_MARK.sub("", find_stem(word.casefold())))
     yes = None
     if plain in _YES:
         yes = True
@@ -146,10 +146,10 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     minutes: tuple[int, ...] = ()
     is_identifier = _IS_IDENTIFIER.search(attribute) and not _IS_DATED.search(attribute)
     if not is_identifier:
-        quantity = quantity_of(text, unit)
+        quantity = parse_quantity(text, unit)
         if unit is None:
-            periods = periods_of(text)
-            minutes = minutes_of(text)
+            periods = parse_periods(text)
+            minutes = parse_minutes(text)
     return ClaimValue(
         text=plain,
         yes=yes,

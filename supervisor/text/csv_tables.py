@@ -7,7 +7,7 @@ import io
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -16,7 +16,7 @@ which some spreadsheets write.
 """
 
 
-def rows_in(
+def iterate_rows(
     path: Path, text: str, delimiter: str, reserved_names: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows that are not blank, each with the number of its last line.
@@ -41,7 +41,7 @@ def rows_in(
             if header is None:
                 header = _parse_header(f"{path}:{reader.line_num}", fields, reserved_names)
             elif len(fields) != len(header):
-                problem = _problem_of_row(fields, header, delimiter)
+                problem = _find_row_problem(fields, header, delimiter)
                 raise UserError(f"{path}:{reader.line_num}: {problem}")
             else:
                 yield reader.line_num, dict(zip(header, fields, strict=True))
@@ -58,9 +58,9 @@ def rows_in(
         ) from error
 
 
-def _problem_of_row(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:
+def _find_row_problem(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:
     """Return the problem of a row that has not as many fields as the header."""
-    counts = f"the row has {count_of(len(fields), 'field')}, the header {len(header)}"
+    counts = f"the row has {format_count(len(fields), 'field')}, the header {len(header)}"
     if len(fields) < len(header):
         missing = header[len(fields)]
         return f"{counts}; add {missing!r:.80}, or a `{delimiter}` for each field without a value"

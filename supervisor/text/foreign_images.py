@@ -61,42 +61,42 @@ def _is_large(text: str) -> bool:
 
 def _without_usual_images(text: str) -> str:
     text = _ELEMENT.sub("&lt;", _INLINE.sub(r"\\!", text))
-    labels = {_label(match) for match in _DEFINITION.findall(text)}
+    labels = {_build_label(match) for match in _DEFINITION.findall(text)}
     if not labels:
         return text
 
     def escape_image(match: re.Match[str]) -> str:
-        if _label(match[2] or match[1]) in labels:
+        if _build_label(match[2] or match[1]) in labels:
             return "\\!"
         return match[0]
 
     return _REFERENCE.sub(escape_image, text)
 
 
-def _label(text: str) -> str:
+def _build_label(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
 def _shows_foreign_image(text: str) -> bool:
     try:
-        tokens = _markdown().parse(text)
+        tokens = _create_parser().parse(text)
     except RecursionError:
         return True
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):
         return True
-    return any(_FOREIGN.match(source.strip()) for source in _images_in(tokens))
+    return any(_FOREIGN.match(source.strip()) for source in _iterate_images(tokens))
 
 
-def _images_in(tokens: Iterable[Token]) -> Iterator[str]:
+def _iterate_images(tokens: Iterable[Token]) -> Iterator[str]:
     """Yield the addresses of the images, with their character references replaced."""
     for token in tokens:
         if token.type == "image":
             yield str(token.attrs.get("src", ""))
-        yield from _images_in(token.children or ())
+        yield from _iterate_images(token.children or ())
 
 
 @cache
-def _markdown() -> MarkdownIt:
+def _create_parser() -> MarkdownIt:
     """Return the parser. The import is late, because most answers have no image."""
     from markdown_it import MarkdownIt
 

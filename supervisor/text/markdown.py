@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Return the lines of a text as Markdown counts them: only CR, LF and CRLF end a line."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def blocks_of(text: str) -> list[Token]:
+def parse_blocks(text: str) -> list[Token]:
     """Return the tokens of the blocks in order. `Token.map` holds the first line of a block
     and the line after its last line.
     """
-    return _markdown().parse("\n".join(lines_of(text)))
+    return _create_parser().parse("\n".join(split_lines(text)))
 
 
-def headings_in(text: str) -> Iterator[str]:
+def iterate_headings(text: str) -> Iterator[str]:
     """Yield the texts of the headings, without headings in code, quotations and lists."""
-    for token, inside in pairwise(blocks_of(text)):
+    for token, inside in pairwise(parse_blocks(text)):
         if _is_heading(token):
             yield " ".join(inside.content.split())
 
 
 @cache
-def _markdown() -> MarkdownIt:
+def _create_parser() -> MarkdownIt:
     """Return a fast parser of blocks, which does not parse the text inside a block. The import
     is late, because commands that need no parser should not wait for it.
     """
@@ -58,25 +58,25 @@ def lower_headings(level: int, text: str) -> str:
 
     No heading gets below level 6. Headings in code, quotations and lists are not changed.
     """
-    lines = lines_of(text)
-    headings = list(filter(_is_heading, blocks_of(text)))
+    lines = split_lines(text)
+    headings = list(filter(_is_heading, parse_blocks(text)))
     move = level + 1 - min((int(token.tag[1]) for token in headings), default=0)
     for token in reversed(headings):  # from the end, so that the lines above keep their numbers
         assert token.map is not None
         first, end = token.map
         marks = "#" * min(_DEEPEST, int(token.tag[1]) + move)
-        lines[first:end] = [f"{marks} {_words(lines[first:end], token.markup)}".rstrip()]
+        lines[first:end] = [f"{marks} {_get_heading_text(lines[first:end], token.markup)}".rstrip()]
     return "\n".join(lines)
 
 
-def _words(lines: list[str], markup: str) -> str:
+def _get_heading_text(lines: list[str], markup: str) -> str:
     """Return the text of a heading: the text after its `#`s, or above its underline."""
     if markup.startswith("#"):
         return lines[0].strip().lstrip("#").strip()
     return " ".join(" ".join(lines[:-1]).split())
 
 
-def title_of(text: str, limit: int = TITLE_CHARS) -> str:
+def cut_title(text: str, limit: int = TITLE_CHARS) -> str:
     """Return the first words of a text, on one line of at most `limit` characters.
 
     A text that is cut ends with an ellipsis.

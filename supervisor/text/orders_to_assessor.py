@@ -79,29 +79,29 @@ def find_order_to_assessor(value: Any, quotes: Sequence[str] = ()) -> OrderToAss
         quotes: quotations of the result that code has checked.
     """
     with_material: list[str] = []
-    for text in _texts_to_search(value):
+    for text in _list_searched_texts(value):
         own_text = _FENCE.sub("\n", text)
         for quote in quotes:
             own_text = own_text.replace(quote, "\n")
         if _TESTS.search(own_text):
             own_text = _REPORTED.sub("\n", own_text)
-        if words := _first_match(own_text):
+        if words := _find_first_match(own_text):
             return OrderToAssessor(words, is_material=False)
         if own_text != text:
             with_material.append(text)
     for text in with_material:
-        if words := _first_match(_FENCE.sub(_without_returns, text)):
+        if words := _find_first_match(_FENCE.sub(_without_returns, text)):
             return OrderToAssessor(words, is_material=True)
     return None
 
 
-def _texts_to_search(value: Any) -> list[str]:
+def _list_searched_texts(value: Any) -> list[str]:
     """Return the first `MAX_SEARCHED_CHARS` characters of the texts in JSON values. A text of one
     word, such as the name of a field, is left out: it matches no pattern.
     """
     left = MAX_SEARCHED_CHARS
     texts: list[str] = []
-    for text in _texts(value):
+    for text in _iterate_texts(value):
         if _ONE_WORD.fullmatch(text):
             continue
         searched = text[:left]
@@ -112,7 +112,7 @@ def _texts_to_search(value: Any) -> list[str]:
     return texts
 
 
-def _first_match(text: str) -> str:
+def _find_first_match(text: str) -> str:
     for pattern in _PATTERNS:
         match = pattern.search(text)
         if match is not None:
@@ -129,14 +129,14 @@ def _without_returns(block: re.Match[str]) -> str:
     return _RETURN.sub("", block[0])
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield the texts in JSON values, with the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield name
-            yield from _texts(inner)
+            yield from _iterate_texts(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner)
+            yield from _iterate_texts(inner)

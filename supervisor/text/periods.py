@@ -13,7 +13,7 @@ _CLOCK = re.compile(
 _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
 
-def minutes_of(text: str) -> tuple[int, ...]:
+def parse_minutes(text: str) -> tuple[int, ...]:
     """Return the possible times of day in minutes after midnight; empty if the text is not a
     time.
 
@@ -87,7 +87,7 @@ _PART_BEHIND = re.compile(rf"{_YEAR}[\s-]*(?P<k>[qh])(?P<n>[1-4])", re.IGNORECAS
 _DECADE = re.compile(r"(1\d{2}|20\d)0s")
 
 
-def periods_of(text: str) -> tuple[Period, ...]:
+def parse_periods(text: str) -> tuple[Period, ...]:
     """Return the possible periods; empty if the text is not a date or a period.
 
     `03/04/2024` is a day of March or of April, and `03.04.2024` is a day of April.
@@ -96,13 +96,13 @@ def periods_of(text: str) -> tuple[Period, ...]:
     for form in _FORMS:
         match = form.fullmatch(phrase)
         if match:
-            return _period_of_parts(match.groupdict())
+            return _build_periods(match.groupdict())
     numeric = _NUMERIC.fullmatch(phrase)
     if numeric:
-        return _numeric_days(numeric["y"], numeric[1], numeric[2], is_day_first="." in phrase)
+        return _parse_numeric_days(numeric["y"], numeric[1], numeric[2], is_day_first="." in phrase)
     part = _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase)
     if part:
-        return _quarter_or_half(part.groupdict())
+        return _parse_quarter_or_half(part.groupdict())
     decade = _DECADE.fullmatch(phrase)
     if decade:
         first_year = int(decade[1]) * 10
@@ -119,14 +119,16 @@ def _without_lead(phrase: str) -> str:
     return phrase
 
 
-def _numeric_days(year: str, first: str, second: str, *, is_day_first: bool) -> tuple[Period, ...]:
+def _parse_numeric_days(
+    year: str, first: str, second: str, *, is_day_first: bool
+) -> tuple[Period, ...]:
     """Return the possible days of a date in numbers, each once."""
     orders = [(first, second)]
     if not is_day_first:
         orders.append((second, first))
     days: dict[Period, None] = {}
     for day, month in orders:
-        days |= dict.fromkeys(_period_of_parts({"y": year, "m": month, "d": day}))
+        days |= dict.fromkeys(_build_periods({"y": year, "m": month, "d": day}))
     return tuple(days)
 
 
@@ -141,7 +143,7 @@ def are_apart(first_periods: tuple[Period, ...], second_periods: tuple[Period, .
     return True
 
 
-def _period_of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
+def _build_periods(parts: dict[str, str | None]) -> tuple[Period, ...]:
     """Return the year, the month or the day with these parts: `y`, `m` and `d`. Empty: there is
     no such month or day.
     """
@@ -155,7 +157,7 @@ def _period_of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
         number = _MONTHS[month[:3].casefold()]
     if not 1 <= number <= 12:
         return ()
-    last_day = _last_day(year, number)
+    last_day = _get_last_day(year, number)
     if not day:
         return ((date(year, number, 1), last_day),)
     if not 1 <= int(day) <= last_day.day:
@@ -164,13 +166,13 @@ def _period_of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
     return ((only_day, only_day),)
 
 
-def _last_day(year: int, month: int) -> date:
+def _get_last_day(year: int, month: int) -> date:
     """Return the last day of a month."""
     _, days = monthrange(year, month)
     return date(year, month, days)
 
 
-def _quarter_or_half(parts: dict[str, str | None]) -> tuple[Period, ...]:
+def _parse_quarter_or_half(parts: dict[str, str | None]) -> tuple[Period, ...]:
     """Return the quarter or the half of a year; empty if there is no such part.
 
     Args:
@@ -188,4 +190,4 @@ def _quarter_or_half(parts: dict[str, str | None]) -> tuple[Period, ...]:
     if last_month > 12:
         return ()
     first_day = date(year, last_month - months + 1, 1)
-    return ((first_day, _last_day(year, last_month)),)
+    return ((first_day, _get_last_day(year, last_month)),)

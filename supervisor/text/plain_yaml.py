@@ -1,7 +1,7 @@
 """Reading of users' files up to a size, and of YAML with the line of each value.
 
 The functions read the nodes of the YAML tree, so that a value is the text that the user typed.
-Only `value_of` and `parse_boolean` convert it to numbers and booleans.
+Only `build_value` and `parse_boolean` convert it to numbers and booleans.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import yaml
 
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_of
+from handoff_queue.shared.text.yaml_reader import YamlFault, get_line, parse_tree
 from handoff_queue.shared.types.errors import UserError
 
 _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def path_of(path: object) -> Path:
+def convert_path(path: object) -> Path:
     """Return the path that a program gave, as a `Path` or as a text.
 
     Raises:
@@ -67,7 +67,7 @@ def read_bounded(path: Path, limit: int, advice: str) -> bytes:
     return data
 
 
-def tree_in(path: Path, limit: int, advice: str, such_as: str) -> yaml.Node:
+def read_tree(path: Path, limit: int, advice: str, such_as: str) -> yaml.Node:
     """Return the tree of a file with one document.
 
     Args:
@@ -85,10 +85,10 @@ def tree_in(path: Path, limit: int, advice: str, such_as: str) -> yaml.Node:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from error
-    return tree_of(path, text, such_as)
+    return parse_document(path, text, such_as)
 
 
-def tree_of(place: Path | str, text: str, such_as: str) -> yaml.Node:
+def parse_document(place: Path | str, text: str, such_as: str) -> yaml.Node:
     """Return the tree of a text with one document.
 
     Args:
@@ -99,7 +99,7 @@ def tree_of(place: Path | str, text: str, such_as: str) -> yaml.Node:
         UserError: the text is empty or not plain YAML. The message names the line of a fault.
     """
     try:
-        root = compose(text)
+        root = parse_tree(text)
     except YamlFault as error:
         raise UserError(f"{place}:{error.line}: {error}") from error
     if root is None:
@@ -107,7 +107,7 @@ def tree_of(place: Path | str, text: str, such_as: str) -> yaml.Node:
     return root
 
 
-def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
+def get_fields(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
     """Return the values of a mapping by key, without keys that have no value (`key:`).
 
     Args:
@@ -121,12 +121,12 @@ def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise UserError(
-                f"{where}: a key in line {line_of(key)} is not a word; write `key: value`"
+                f"{where}: a key in line {get_line(key)} is not a word; write `key: value`"
             )
     return {key.value: value for key, value in node.value if value.tag != _NULL}
 
 
-def text_of(where: str, node: yaml.Node) -> str:
+def get_text(where: str, node: yaml.Node) -> str:
     """Return a text without outer blanks. Numbers, dates and booleans are returned as typed.
 
     Raises:
@@ -142,16 +142,16 @@ def text_of(where: str, node: yaml.Node) -> str:
     return text
 
 
-def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
+def get_texts(where: str, node: yaml.Node) -> tuple[str, ...]:
     """Return the texts of a list. A single text counts as a list with one item.
 
     Raises:
         UserError: the node is neither a text nor a list of texts.
     """
     if isinstance(node, yaml.SequenceNode):
-        texts = [text_of(where, each) for each in node.value]
+        texts = [get_text(where, each) for each in node.value]
         return tuple(texts)
-    return (text_of(where, node),)
+    return (get_text(where, node),)
 
 
 def parse_boolean(where: str, node: yaml.Node) -> bool:
@@ -170,7 +170,7 @@ def parse_boolean(where: str, node: yaml.Node) -> bool:
     return truth
 
 
-def value_of(where: str, node: yaml.Node) -> Any:
+def build_value(where: str, node: yaml.Node) -> Any:
     """Return the value of a tree in the types of JSON. Dates become strings.
 
     Raises:

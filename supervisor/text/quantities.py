@@ -76,7 +76,7 @@ _PER = re.compile(
 )
 
 
-def _rows() -> Iterator[tuple[str, Unit]]:
+def _iterate_rows() -> Iterator[tuple[str, Unit]]:
     """Yield each name in `_TABLE` with its unit."""
     for line in re.sub(r"\n  ", " ", _TABLE.strip()).splitlines():
         dimension, _, units = line.partition(": ")
@@ -86,7 +86,7 @@ def _rows() -> Iterator[tuple[str, Unit]]:
                 yield name, Unit(dimension, Fraction(factor))
 
 
-_EXACT = dict(_rows())
+_EXACT = dict(_iterate_rows())
 _LOOSE = {name.casefold(): unit for name, unit in reversed(_EXACT.items())}
 _BINARY = {
     _EXACT[name]: Unit("bytes", Fraction(1024**power))
@@ -94,7 +94,7 @@ _BINARY = {
 }
 
 
-def unit_of(text: str) -> Unit | None:
+def parse_unit(text: str) -> Unit | None:
     """Return the unit that a text names. An unknown name is a counted thing, with dimension
     `COUNT`. None: the text is empty.
     """
@@ -103,14 +103,14 @@ def unit_of(text: str) -> Unit | None:
     if not text:
         return None
     above, *below = _PER.split(text, maxsplit=1)
-    unit = _simple_unit(above)
+    unit = _parse_simple_unit(above)
     if not below:
         return unit
-    under = _simple_unit(below[0])
+    under = _parse_simple_unit(below[0])
     return Unit(f"{unit.dimension}/{under.dimension}", unit.factor / under.factor)
 
 
-def readings_of(unit: Unit) -> tuple[Unit, ...]:
+def list_readings(unit: Unit) -> tuple[Unit, ...]:
     """Return the possible meanings of a unit: MB means 1,000² bytes or 1,024² bytes."""
     if unit in _BINARY:
         return (unit, _BINARY[unit])
@@ -119,11 +119,11 @@ def readings_of(unit: Unit) -> tuple[Unit, ...]:
 
 def is_unit(text: str) -> bool:
     """Return whether the words name a known unit."""
-    unit = unit_of(text)
+    unit = parse_unit(text)
     return unit is not None and not unit.dimension.startswith(COUNT)
 
 
-def _simple_unit(text: str) -> Unit:
+def _parse_simple_unit(text: str) -> Unit:
     """Return the unit of a text without a quotient."""
     text = text.strip(" .")
     if _SQUARE.match(text.casefold()) or _CUBIC.match(text.casefold()):
@@ -131,7 +131,7 @@ def _simple_unit(text: str) -> Unit:
             power, side = (2, "area")
         else:
             power, side = (3, "volume")
-        length = _simple_unit(text.split(maxsplit=1)[1])
+        length = _parse_simple_unit(text.split(maxsplit=1)[1])
         if length.dimension == "length":
             return Unit(side, length.factor**power * (1 if power == 2 else 1000))
         return Unit(COUNT)
@@ -238,7 +238,7 @@ class Quantity:
     is_about: bool = False
 
 
-def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
+def parse_quantity(text: str, unit: str | None = None) -> Quantity | None:
     """Return the quantity of a value, or None if it is not a number.
 
     Args:
@@ -249,7 +249,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     is_about = bare != phrase
     match = _RANGE.match(bare)
     if match:
-        between = _range_of(match[1], match[2], unit)
+        between = _parse_range(match[1], match[2], unit)
         if between:
             return replace(between, is_about=is_about)
     without_from = _FROM.sub("", bare)
@@ -266,20 +266,20 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 
 def quantities_contradict(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities cannot both be right; False if their dimensions differ."""
-    pairs = _readings_of_both(first, second)
+    pairs = _list_common_readings(first, second)
     return bool(pairs) and not any(_may_be_equal(a, b) for a, b in pairs)
 
 
 def are_comparable(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities have the same dimension."""
-    return bool(_readings_of_both(first, second))
+    return bool(_list_common_readings(first, second))
 
 
 _MAX_DIGITS = 500
 """Characters of the longest number that is read. Python refuses a number of 4,301 digits."""
 
 
-def numbers_in(text: str) -> Iterator[Fraction]:
+def iterate_numbers(text: str) -> Iterator[Fraction]:
     """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is not
     a minus. A number with more than `_MAX_DIGITS` characters is left out.
     """
@@ -301,24 +301,24 @@ def squeeze_blanks(text: str) -> str:
     return _BLANKS.sub("  ", text)
 
 
-def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity, Quantity]]:
+def _list_common_readings(first: Quantity, second: Quantity) -> list[tuple[Quantity, Quantity]]:
     """Return the pairs of possible meanings that have the same dimension."""
     readings: list[tuple[Quantity, Quantity]] = []
-    for a in _readings(first, second.unit):
-        for b in _readings(second, first.unit):
+    for a in _list_readings(first, second.unit):
+        for b in _list_readings(second, first.unit):
             if _have_same_dimension(a, b):
                 readings.append((a, b))
     return readings
 
 
-def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
+def _list_readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     """Return the possible meanings of a quantity, in base units.
 
     A number without a unit has the unit of the other quantity (`beside`). If that is percent,
     the number may also be a share: 0.12 for 12 %.
     """
     if quantity.unit:
-        units = readings_of(quantity.unit)
+        units = list_readings(quantity.unit)
     elif beside is None:
         units = (Unit(COUNT),)
     elif beside.dimension == "percent":
@@ -398,14 +398,14 @@ def _are_equal_when_rounded(
         coarse, fine = second, first
     grain = coarse.grain
     if fine.grain < coarse.grain:
-        grain = _rounding_step(coarse)
+        grain = _compute_rounding_step(coarse)
     low, middle = coarse.value - grain / 2, coarse.value + grain / 2
     if fine.value == middle:
         return bool(grain) and (coarse.value / grain) % 2 == 0
     return low <= fine.value < middle
 
 
-def _rounding_step(amount: WrittenNumber) -> Fraction:
+def _compute_rounding_step(amount: WrittenNumber) -> Fraction:
     """Return the step to which a value may be rounded. Zeros at its end may come from
     rounding, but at least three digits count: 8,850 may be 8,848.86.
     """
@@ -438,7 +438,7 @@ class _Leading:
     """The text after the number."""
 
 
-def _range_of(first: str, second: str, unit: str | None) -> Quantity | None:
+def _parse_range(first: str, second: str, unit: str | None) -> Quantity | None:
     """Return the range between two amounts. In "10 to 15 bar" both ends have the unit.
 
     None: the texts are not amounts of one unit in ascending order.
@@ -466,11 +466,11 @@ def _parse_amount_with_unit(text: str, unit: str | None) -> _AmountWithUnit | No
     base: Unit | None = None
     rest = text.strip()
     while rest:
-        leading = _leading(rest)
+        leading = _parse_leading_number(rest)
         if leading is None:
             return None
         unit_text, rest = _split_at_next_number(leading.rest)
-        own_unit = _unit_behind(leading.currency or unit_text.strip(" ,-()"), unit)
+        own_unit = _find_unit(leading.currency or unit_text.strip(" ,-()"), unit)
         if own_unit is None and re.search(r"\d", unit_text):
             return None
         if total is None:
@@ -501,14 +501,14 @@ def _split_at_next_number(text: str) -> tuple[str, str]:
     return unit_text, rest.lstrip(", ").removeprefix("and ")
 
 
-def _unit_behind(text: str, unit: str | None) -> Unit | None:
+def _find_unit(text: str, unit: str | None) -> Unit | None:
     """Return the unit of an amount: a known unit in the text, or else `unit`, or else the text."""
     if text and unit and not is_unit(text):
-        return unit_of(unit)
-    return unit_of(text or unit or "")
+        return parse_unit(unit)
+    return parse_unit(text or unit or "")
 
 
-def _leading(text: str) -> _Leading | None:
+def _parse_leading_number(text: str) -> _Leading | None:
     """Return the number at the beginning of a text, in digits or in words, or None."""
     match = _AMOUNT.match(text)
     if match is None:

@@ -16,7 +16,7 @@ def copy_name(step_id: str, number: int) -> str:
     return f"{step_id}_{number:04d}"
 
 
-def source_of(name: str) -> str | None:
+def find_source(name: str) -> str | None:
     """Return the step whose copy may have this name, or None if no copy can have it."""
     match = _COPY.fullmatch(name)
     if match:

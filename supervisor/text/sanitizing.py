@@ -10,17 +10,17 @@ change the reading direction. U+2028 and U+2029, at which some programs end a li
 """
 
 
-def plain(text: str) -> str:
+def replace_unsafe(text: str) -> str:
     """Return the text with U+FFFD in place of each unsafe character. It is not escaped for HTML."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
-def plain_line(text: str) -> str:
+def flatten_to_line(text: str) -> str:
     """Return the safe text on one line, with single spaces."""
-    return " ".join(plain(text).split())
+    return " ".join(replace_unsafe(text).split())
 
 
-def json_for_all(text: str) -> str:
+def escape_unsafe_in_json(text: str) -> str:
     """Return the same JSON with unsafe characters in its strings as escapes."""
 
     def escape(unsafe: re.Match[str]) -> str:

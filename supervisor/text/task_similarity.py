@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from handoff_queue.shared.text.word_forms import has_digit, stem
+from handoff_queue.shared.text.word_forms import find_stem, has_digit
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Repeat
 from handoff_queue.shared.types.step import Step
@@ -50,7 +50,7 @@ _GRAMMAR = frozenset(
 )
 
 
-def likeness(first: str, second: str) -> float:
+def compute_likeness(first: str, second: str) -> float:
     """Return the part of the shorter text's words that the other text contains, 0 to 1.
 
     The likeness is 0 if the names differ, or if the texts have one sentence pattern. Of two
@@ -58,9 +58,9 @@ def likeness(first: str, second: str) -> float:
     """
     if find_names(first) != find_names(second):
         return 0.0
-    if _have_same_pattern(stems_in(first), stems_in(second)):
+    if _have_same_pattern(find_stems(first), find_stems(second)):
         return 0.0
-    first_words, second_words = frozenset(stems_in(first)), frozenset(stems_in(second))
+    first_words, second_words = frozenset(find_stems(first)), frozenset(find_stems(second))
     shorter = min(len(first_words), len(second_words))
     if shorter:
         return len(first_words & second_words) / shorter
@@ -69,24 +69,24 @@ def likeness(first: str, second: str) -> float:
 
 def asks_the_same(first: str, second: str) -> bool:
     """Return whether two texts ask for the same."""
-    return likeness(first, second) >= SAME_FROM
+    return compute_likeness(first, second) >= SAME_FROM
 
 
-def task_words(task: str) -> tuple[str, ...]:
+def find_task_stems(task: str) -> tuple[str, ...]:
     """Return the word stems of a task in order, without articles and politeness. Two tasks
     with the same words in the same order ask for the same work.
     """
     stems: list[str] = []
     for word in _TASK_WORD.findall(_POLITE.sub(" ", task).casefold()):
         if word not in _ARTICLES:
-            stems.append(stem(word))
+            stems.append(find_stem(word))
     return tuple(stems)
 
 
-def stems_in(text: str) -> tuple[str, ...]:
+def find_stems(text: str) -> tuple[str, ...]:
     """Return the stems of the significant words in order."""
     words = (word.casefold() for word in _WORD.findall(text))
-    return tuple(stem(word) for word in words if word not in _GRAMMAR)
+    return tuple(find_stem(word) for word in words if word not in _GRAMMAR)
 
 
 def _have_same_pattern(first_words: tuple[str, ...], second_words: tuple[str, ...]) -> bool:
@@ -126,23 +126,23 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
     """
     first: dict[tuple[str, tuple[str, ...]], StepId] = {}
     for step in earlier:
-        first.setdefault((step.specialist, task_words(step.task)), step.id)
+        first.setdefault((step.specialist, find_task_stems(step.task)), step.id)
     repeats: list[Repeat] = []
     for step in new:
-        earlier_id = first.get((step.specialist, task_words(step.task)))
+        earlier_id = first.get((step.specialist, find_task_stems(step.task)))
         if earlier_id is not None:
             repeats.append(Repeat(step=step.id, earlier=earlier_id))
     return tuple(repeats)
 
 
-def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
+def find_repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the steps that repeat an earlier step of the same plan, with the same specialist
     and inputs.
     """
     first: dict[tuple[str, frozenset[StepId], tuple[str, ...]], StepId] = {}
     repeats: list[Repeat] = []
     for step in steps:
-        key = (step.specialist, frozenset(step.depends_on), task_words(step.task))
+        key = (step.specialist, frozenset(step.depends_on), find_task_stems(step.task))
         earlier_id = first.setdefault(key, step.id)
         if earlier_id != step.id:
             repeats.append(Repeat(step=step.id, earlier=earlier_id))

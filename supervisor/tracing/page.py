@@ -29,10 +29,10 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
-from handoff_queue.supervisor.client.plan_changes import change_in_words
-from handoff_queue.supervisor.client.tool_call_approvals import subject_of
-from handoff_queue.supervisor.client.user_messages import message_line
-from handoff_queue.supervisor.text.sanitizing import plain, plain_line
+from handoff_queue.supervisor.client.plan_changes import describe_change
+from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
+from handoff_queue.supervisor.client.user_messages import format_message
+from handoff_queue.supervisor.text.sanitizing import flatten_to_line, replace_unsafe
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
 if TYPE_CHECKING:
@@ -53,32 +53,32 @@ def report_sections(report: JobResult) -> dict[str, Any]:
     """Return the sections below the answer, by heading: sentences, or rows of a table."""
     verdicts: list[str] = []
     for verdict in report.verdicts:
-        verdicts += _verdict(verdict)
+        verdicts += _iterate_verdict_lines(verdict)
     gates: list[str] = []
     if report.gates:
-        gates += _gates(report.gates)
+        gates += _iterate_gate_lines(report.gates)
     route: list[str] = []
     if report.route:
-        route.append(_route(report.route))
+        route.append(_format_route(report.route))
     plan = report.plan or {}
     notes = list(report.notes)
     if plan.get("why"):
         notes.insert(0, plan["why"])
     return {
-        "gaps": [_gap(gap) for gap in report.gaps],
+        "gaps": [_format_gap(gap) for gap in report.gaps],
         "verdicts": verdicts,
-        "conflicts": [_conflict(conflict) for conflict in report.conflicts],
+        "conflicts": [_format_conflict(conflict) for conflict in report.conflicts],
         "gates": gates,
-        "changes of the plan": [f"{change_in_words(change)}." for change in report.patches],
-        "approvals": [_approval(approval) for approval in report.approvals],
-        "messages": [message_line(message) for message in report.messages],
+        "changes of the plan": [f"{describe_change(change)}." for change in report.patches],
+        "approvals": [_format_approval(approval) for approval in report.approvals],
+        "messages": [format_message(message) for message in report.messages],
         "route": route,
-        "plan": [_step(step) for step in plan.get("steps", ())],
+        "plan": [_build_step(step) for step in plan.get("steps", ())],
         "notes": notes,
     }
 
 
-def _gap(gap: Mapping[str, Any]) -> str:
+def _format_gap(gap: Mapping[str, Any]) -> str:
     cost = gap["likely_usd"]
     price = ""
     if cost:
@@ -86,7 +86,7 @@ def _gap(gap: Mapping[str, Any]) -> str:
     return f"{gap['step']} ({gap['specialist']}): {gap['why']}.{price}"
 
 
-def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     """Yield the decision of a round, then its revisions, open points and scores."""
     round_ = f"Round {verdict['round']}"
     match verdict["verdict"]:
@@ -114,7 +114,7 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"{round_}, {entry['criterion']}{of}: {entry['score']} of {_HIGHEST}{why}"
 
 
-def _conflict(conflict: Mapping[str, Any]) -> str:
+def _format_conflict(conflict: Mapping[str, Any]) -> str:
     quotes = [f"\u201c{claim['text']}\u201d ({claim['id']})" for claim in conflict["claims"]]
     claims = "; ".join(quotes)
     stands = ", ".join(conflict["stands"])
@@ -124,7 +124,7 @@ def _conflict(conflict: Mapping[str, Any]) -> str:
     return f"Not all of these can be right: {claims}. Decision: {end}. {conflict['why']}".strip()
 
 
-def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_gate_lines(gates: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each check by code, then one for each check by the fact-checker."""
     for number, answer in enumerate(gates.get("answers", ()), start=1):
         vetoes = "; ".join(answer["vetoes"])
@@ -140,7 +140,7 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
         yield f"Fact check {number}: {'; '.join(wrong) or end}"
 
 
-def _approval(approval: Mapping[str, Any]) -> str:
+def _format_approval(approval: Mapping[str, Any]) -> str:
     decision = approval["decision"] or "waits for a person"
     by = ""
     actor = approval.get("actor") or approval.get("by")
@@ -152,10 +152,10 @@ def _approval(approval: Mapping[str, Any]) -> str:
     why = ""
     if approval.get("why"):
         why = f" ({approval['why']})"
-    return f"Approval of {subject_of(approval)}{why}: {decision}{by}{note}"
+    return f"Approval of {describe_subject(approval)}{why}: {decision}{by}{note}"
 
 
-def _route(route: Mapping[str, Any]) -> str:
+def _format_route(route: Mapping[str, Any]) -> str:
     doer = "A team"
     if route["specialist"]:
         doer = f"The specialist {route['specialist']}"
@@ -165,7 +165,7 @@ def _route(route: Mapping[str, Any]) -> str:
     return f"{doer} got the job: {why}"
 
 
-def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+def _build_step(step: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "step": step["id"],
         "title": step.get("title") or "",
@@ -209,10 +209,10 @@ def answer_html(
     for citation in citations:
         quotes[citation["n"]] = f"{citation['source']}: \u201c{citation['quote']}\u201d"
     environment = {"prefix": prefix, "quotes": quotes, "links": links or {}}
-    return str(_markdown().render(answer, environment))
+    return str(_create_renderer().render(answer, environment))
 
 
-def sources_html(
+def render_sources(
     citations: Sequence[Mapping[str, Any]], prefix: str, links: Mapping[int, str] | None = None
 ) -> str:
     """Return the numbered sources of an answer as an HTML list: the document, the quote and its
@@ -222,16 +222,16 @@ def sources_html(
         links: see `answer_html`.
     """
     urls = links or {}
-    items = "".join(_source(citation, prefix, urls) for citation in citations)
+    items = "".join(_render_source(citation, prefix, urls) for citation in citations)
     return f'<ol class="sources">{items}</ol>'
 
 
-def source_id(prefix: str, number: int) -> str:
+def build_source_id(prefix: str, number: int) -> str:
     """Return the id of the HTML element of a source."""
     return f"{prefix}-source-{number}"
 
 
-def _source(citation: Mapping[str, Any], prefix: str, links: Mapping[int, str]) -> str:
+def _render_source(citation: Mapping[str, Any], prefix: str, links: Mapping[int, str]) -> str:
     name = escape(citation["source"])
     if _WEB.match(citation["source"]):
         name = f'<a href="{name}" rel="{_REL}">{name}</a>'
@@ -244,14 +244,14 @@ def _source(citation: Mapping[str, Any], prefix: str, links: Mapping[int, str]) 
         label = f'open the quote<span class="hidden-text"> of source {number}</span>'
         link = f' <a href="{escape(links[number])}">{label}</a>'
     return (
-        f'<li id="{escape(source_id(prefix, number))}" value="{number}">'
+        f'<li id="{escape(build_source_id(prefix, number))}" value="{number}">'
         f"<strong>{name}</strong>{step}{link}"
         f"<blockquote>{escape(citation['quote'])}</blockquote></li>"
     )
 
 
 @cache
-def _markdown() -> MarkdownIt:
+def _create_renderer() -> MarkdownIt:
     """Return the Markdown renderer. Its import takes time, so it happens at the first use."""
     from markdown_it import MarkdownIt
 
@@ -259,7 +259,7 @@ def _markdown() -> MarkdownIt:
     markdown.disable(["image", "reference", "html_block", "html_inline"])
     markdown.validateLink = lambda url: _WEB.match(url) is not None  # type: ignore[method-assign]
     markdown.core.ruler.push("citations", _link_citations)
-    markdown.core.ruler.push("attributes", _safe_attributes)
+    markdown.core.ruler.push("attributes", _make_attributes_safe)
     return markdown
 
 
@@ -294,7 +294,7 @@ def _split(token: Token, environment: Mapping[str, Any]) -> Iterator[Token]:
             continue
         attributes: dict[str, str | int | float] = {
             "class": "cite",
-            "href": links.get(number, f"#{source_id(prefix, number)}"),
+            "href": links.get(number, f"#{build_source_id(prefix, number)}"),
             "title": " ".join(quotes[number].split())[:_MAX_TITLE_CHARS],
         }
         yield Token("text", "", 0, content=token.content[end : match.start()])
@@ -305,7 +305,7 @@ def _split(token: Token, environment: Mapping[str, Any]) -> Iterator[Token]:
     yield Token("text", "", 0, content=token.content[end:])
 
 
-def _safe_attributes(state: StateCore) -> None:
+def _make_attributes_safe(state: StateCore) -> None:
     """Give links out of the page a `rel`, and replace the inline style of table cells by a
     class.
 
@@ -339,49 +339,49 @@ class TracedJob:
     """Turns that the store still has, by handoff."""
 
 
-def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
+def render_page(jobs: Sequence[TracedJob], made_by: str) -> str:
     """Return the page of a job and its child jobs, the job first.
 
     Args:
         made_by: name and version of the program that read the jobs.
     """
     record = jobs[0].record
-    style = "".join(_asset(name) for name in STYLES)
-    script = "".join(_asset(name) for name in SCRIPTS)
-    answers = "".join(_answer(traced) for traced in jobs)
+    style = "".join(_read_asset(name) for name in STYLES)
+    script = "".join(_read_asset(name) for name in SCRIPTS)
+    answers = "".join(_render_answer(traced) for traced in jobs)
     data = {
         "made_by": made_by,
         "at": record.at,
-        "jobs": [_job(traced) for traced in jobs],
-        "absent": absent_from(jobs),
+        "jobs": [_build_job_data(traced) for traced in jobs],
+        "absent": find_absent(jobs),
     }
     parts = {
         "policy": (
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
             " base-uri 'none'; form-action 'none'"
         ),
-        "title": escape(plain_line(f"{record.job.job_id} {record.job.title}")),
+        "title": escape(flatten_to_line(f"{record.job.job_id} {record.job.title}")),
         "style": style,
         "script": script,
-        "answers": plain(answers),
-        "data": plain(_inert(data)),
+        "answers": replace_unsafe(answers),
+        "data": replace_unsafe(_escape_json(data)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_asset("page.html"))
 
 
-def _answer(traced: TracedJob) -> str:
+def _render_answer(traced: TracedJob) -> str:
     """Return the answer of a job with its sources as HTML, or '' without an answer."""
     report, job_id = traced.report, traced.record.job.job_id
     if report.answer is None:
         return ""
     sources = ""
     if report.citations:
-        sources = f"<h3>Sources</h3>{sources_html(report.citations, job_id)}"
+        sources = f"<h3>Sources</h3>{render_sources(report.citations, job_id)}"
     text = answer_html(report.answer, report.citations, job_id, is_form=report.asked_for_a_form)
     return f'<article class="answer" data-job="{escape(job_id)}">{text}{sources}</article>'
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     """Return the text of a file in this folder."""
     return files("handoff_queue.supervisor.tracing").joinpath(name).read_text(encoding="utf-8")
 
@@ -392,7 +392,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _inert(data: Any) -> str:
+def _escape_json(data: Any) -> str:
     """Return JSON for a script block, with the characters that could end the block escaped."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
@@ -400,7 +400,7 @@ def _inert(data: Any) -> str:
     return text
 
 
-def _job(traced: TracedJob) -> dict[str, Any]:
+def _build_job_data(traced: TracedJob) -> dict[str, Any]:
     """Return the data of a job for the script of the page."""
     record, report, timeline = traced.record, traced.report, traced.timeline
     digests: set[str] = set()
@@ -428,7 +428,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
         "turns": turns,
         "contexts": contexts,
-        "specialists": _rows_by_specialist(timeline.bars, timeline.ends_at),
+        "specialists": _sum_by_specialist(timeline.bars, timeline.ends_at),
         "told": report_sections(report),
         "story": list(traced.story),
     }
@@ -448,7 +448,7 @@ def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
     return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": cost_usd(saved)}
 
 
-def _rows_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
+def _sum_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
     """Return the work and cost of each specialist or role, the one with the most tokens first.
 
     Args:
@@ -459,11 +459,11 @@ def _rows_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[
         bars_by_specialist[bar.agent].append(bar)
     rows: list[dict[str, Any]] = []
     for agent, specialist_bars in bars_by_specialist.items():
-        rows.append({"agent": agent, **_totals(specialist_bars, until)})
+        rows.append({"agent": agent, **_compute_totals(specialist_bars, until)})
     return sorted(rows, key=lambda row: (-row["tokens"], row["agent"]))
 
 
-def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
+def _compute_totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
     """Return the sums over some bars. `usd` is None if the cost of a bar is not known."""
     turns = tokens = 0
     busy_s: float = 0
@@ -473,8 +473,8 @@ def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
     for bar in bars:
         turns += bar.turns
         tokens += bar.tokens
-        busy_s += bar.seconds_with_claim(until)
-        waited_s += bar.seconds_without_claim(until)
+        busy_s += bar.compute_seconds_with_claim(until)
+        waited_s += bar.compute_seconds_without_claim(until)
         at_most = at_most or bar.at_most
         if usd is None or bar.usd is None:
             usd = None
@@ -491,7 +491,7 @@ def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
     }
 
 
-def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
+def build_tree(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
     """Return a job and its child jobs, each once, and each child job after its parent."""
     tree: dict[JobId, TracedJob] = {}
 
@@ -506,7 +506,7 @@ def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
     return list(tree.values())
 
 
-def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
+def find_absent(tree: Sequence[TracedJob]) -> list[JobId]:
     """Return child jobs that are missing from the tree, each once. They were deleted, or the
     tree comes from a file, which holds one job.
     """

@@ -82,16 +82,16 @@ class TimelineBar:
     is_critical: bool = False
     """True if the handoff is on the critical path."""
 
-    def seconds_with_claim(self, now: float) -> float:
+    def compute_seconds_with_claim(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
-        return sum(past_claim.duration_s(now) for past_claim in self.past_claims)
+        return sum(past_claim.compute_duration_s(now) for past_claim in self.past_claims)
 
-    def seconds_without_claim(self, now: float) -> float:
+    def compute_seconds_without_claim(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
         until = now
         if self.ended_at is not None:
             until = self.ended_at
-        return max(0.0, until - self.issued_at - self.seconds_with_claim(now))
+        return max(0.0, until - self.issued_at - self.compute_seconds_with_claim(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +123,18 @@ class Timeline:
     bars: tuple[TimelineBar, ...]
 
 
-def timeline_of(record: JobRecord) -> Timeline:
+def build_timeline(record: JobRecord) -> Timeline:
     """Return the timeline of a job's record."""
-    bars, end = _bars(record), _end(record)
+    bars, end = _build_bars(record), _end(record)
     cancelled_at = None
     if record.job.status is JobStatus.CANCELLED:
         cancelled_at = end
-    path = critical(bars, cancelled_at)
+    path = find_critical_path(bars, cancelled_at)
     marked_bars = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
     return Timeline(record.journal[0].at, end, marked_bars)
 
 
-def steps_without_handoff(
+def find_steps_without_handoff(
     journal: Sequence[RecordedEvent],
     steps: Sequence[Mapping[str, Any]],
     bars: Sequence[TimelineBar],
@@ -206,7 +206,7 @@ def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, _End]:
     return {**kept_steps, **ended_steps}
 
 
-def critical(
+def find_critical_path(
     bars: Sequence[TimelineBar], cancelled_at: float | None = None
 ) -> frozenset[HandoffId]:
     """Return the critical path: the chain from the handoff that ended last back to the
@@ -270,7 +270,7 @@ class _EndedHandoffs:
         if issued.is_role_handoff:
             self.latest_of_roles = issued.handoff_id
 
-    def predecessors_of(
+    def find_predecessors(
         self, issued: HandoffIssued, depends_on: Sequence[StepId]
     ) -> tuple[HandoffId, ...]:
         """Return the predecessors of a handoff. They have a successor from this call on.
@@ -286,7 +286,7 @@ class _EndedHandoffs:
             after = list(self.without_successor)
         else:
             previous = self.latest_of_step.get(issued.step_id)
-            after = self._dependencies_since(previous, depends_on)
+            after = self._list_dependencies_since(previous, depends_on)
             if previous is not None and not self._has_role_seen(previous):
                 cause = previous
         if not after and cause:
@@ -295,7 +295,7 @@ class _EndedHandoffs:
             self.without_successor.pop(handoff_id, None)
         return tuple(after)
 
-    def _dependencies_since(
+    def _list_dependencies_since(
         self, previous: HandoffId | None, depends_on: Sequence[StepId]
     ) -> list[HandoffId]:
         """Return the latest handoffs of some steps that ended after the previous attempt.
@@ -319,7 +319,7 @@ class _EndedHandoffs:
         return self.ended_at_issue.get(self.latest_of_roles, 0) > self.ended_before[handoff_id]
 
 
-def _bars(record: JobRecord) -> list[TimelineBar]:
+def _build_bars(record: JobRecord) -> list[TimelineBar]:
     """Return the bar of each handoff, in the order of their issue.
 
     The order of the journal decides which handoffs had ended before a handoff was issued.
@@ -340,8 +340,8 @@ def _bars(record: JobRecord) -> list[TimelineBar]:
             case HandoffIssued(handoff_id=handoff_id) as event:
                 handoff = AgentHandoff.from_json(record.payloads[event.handoff.digest])
                 info = record.handoffs.get(handoff_id) or HandoffInfo("issued")
-                after = ended.predecessors_of(event, handoff.depends_on)
-                bars.append(_bar(event, recorded.at, info, finished.get(handoff_id), after))
+                after = ended.find_predecessors(event, handoff.depends_on)
+                bars.append(_build_bar(event, recorded.at, info, finished.get(handoff_id), after))
             case StepsAbandoned(steps=steps):
                 abandoned_steps = {item.step for item in steps}
                 _end_stopped(bars, recorded.at, abandoned_steps)
@@ -375,7 +375,7 @@ def _with_end(bar: TimelineBar, at: float) -> TimelineBar:
     return replace(bar, ended_at=at, past_claims=tuple(past_claims))
 
 
-def _models_of(finished: HandoffFinished) -> str | None:
+def _describe_models(finished: HandoffFinished) -> str | None:
     """Return the model of a handoff. With several models, each name has its number of replies. A
     copied result names its origin.
     """
@@ -387,7 +387,7 @@ def _models_of(finished: HandoffFinished) -> str | None:
     return ", ".join(parts)
 
 
-def _all_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
+def _list_all_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
     if info.past_claims or info.claimed_at is not None:
         began_at = info.claimed_at
@@ -398,7 +398,7 @@ def _all_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
     return (*info.past_claims, PastClaim(info.worker, began_at, info.finished_at))
 
 
-def _bar(
+def _build_bar(
     event: HandoffIssued,
     at: float,
     info: HandoffInfo,
@@ -415,14 +415,14 @@ def _bar(
     result = model = stop_reason = None
     if finished:
         result = finished.result.digest
-        model = _models_of(finished)
+        model = _describe_models(finished)
         stop_reason = finished.stop_reason.value
     return TimelineBar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
         attempt=event.attempt,
         agent=event.assigned_to,
-        state=_state(info, finished),
+        state=_get_state(info, finished),
         issued_at=info.issued_at or at,
         began_at=info.started_at,
         ended_at=info.finished_at,
@@ -434,7 +434,7 @@ def _bar(
         stop_reason=stop_reason,
         claims=info.claims,
         lost_claims=info.lost_claims,
-        past_claims=_all_claims(info),
+        past_claims=_list_all_claims(info),
         turns=info.turns,
         tokens=info.input_tokens + info.output_tokens,
         usd=cost_usd(info.cost_microusd),
@@ -443,7 +443,7 @@ def _bar(
     )
 
 
-def _state(info: HandoffInfo, finished: HandoffFinished | None) -> str:
+def _get_state(info: HandoffInfo, finished: HandoffFinished | None) -> str:
     """Return the status of the result, or else `running`, `stopped` or `queued`."""
     if finished is not None:
         return finished.status.value

@@ -5,10 +5,10 @@ from __future__ import annotations
 from handoff_queue.supervisor.workflows.items_file import Items, read_items
 from handoff_queue.supervisor.workflows.library import (
     load_built_in_workflows,
+    read_named_workflow,
     read_workflow,
-    workflow_named,
 )
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "Items",
     "Workflow",
     "load_built_in_workflows",
+    "parse_workflow",
     "read_items",
+    "read_named_workflow",
     "read_workflow",
-    "workflow_in",
-    "workflow_named",
 ]

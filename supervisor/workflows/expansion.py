@@ -8,17 +8,17 @@ from typing import NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import TITLE_CHARS, ItemRef, Step
-from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.markdown import cut_title
 from handoff_queue.supervisor.text.repeated_step_names import copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST
-from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, steps_by_id
+from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, index_steps
 
 MAX_STEPS = 100_000
 """Most steps of one plan, including copies."""
@@ -83,13 +83,13 @@ def expand(
     }
     _check_given(workflow, counts)
     _check_size(workflow, counts)
-    by_id = steps_by_id(workflow.steps)
-    keys = _keys(workflow, files, lines, rows)
-    values = _placeholder_values(request, files, lines, rows)
+    by_id = index_steps(workflow.steps)
+    keys = _collect_keys(workflow, files, lines, rows)
+    values = _build_placeholder_values(request, files, lines, rows)
     steps: list[Step] = []
     chars = 0
     for workflow_step in workflow.steps:
-        for step in _copies(workflow_step, by_id, values, keys):
+        for step in _iterate_copies(workflow_step, by_id, values, keys):
             chars += len(step.task) + len(step.fallback) + len(step.title or "")
             if step.when:
                 chars += len(step.when.to_json())
@@ -101,7 +101,7 @@ def expand(
             steps.append(step)
     join = None
     if workflow.join:
-        join = workflow.join.of(_copies_of_sinks(workflow, values))
+        join = workflow.join.build_join(_list_sink_copies(workflow, values))
     return Plan(
         steps=tuple(steps),
         synthesis=workflow.synthesis,
@@ -110,7 +110,7 @@ def expand(
     )
 
 
-def _copies_of_sinks(workflow: Workflow, values: _Values) -> dict[StepId, tuple[StepId, ...]]:
+def _list_sink_copies(workflow: Workflow, values: _Values) -> dict[StepId, tuple[StepId, ...]]:
     """Return the ids of the copies of each step that no other step depends on."""
     depended_on: set[StepId] = set()
     for step in workflow.steps:
@@ -118,11 +118,11 @@ def _copies_of_sinks(workflow: Workflow, values: _Values) -> dict[StepId, tuple[
     copies: dict[StepId, tuple[StepId, ...]] = {}
     for step in workflow.steps:
         if step.id not in depended_on:
-            copies[step.id] = _ids_of(step, values)
+            copies[step.id] = _list_ids(step, values)
     return copies
 
 
-def _copies(
+def _iterate_copies(
     workflow_step: WorkflowStep,
     by_id: Mapping[StepId, WorkflowStep],
     values: _Values,
@@ -131,14 +131,14 @@ def _copies(
     """Yield one step, or a copy for each item. A copy depends on the copy of the same
     item, if there is one, or else on all copies.
     """
-    own_ids = _ids_of(workflow_step, values)
+    own_ids = _list_ids(workflow_step, values)
     paired: dict[StepId, tuple[StepId, ...]] = {}
     unpaired: dict[StepId, tuple[StepId, ...]] = {}
     for dependency in workflow_step.depends_on:
         if _is_paired(workflow_step, by_id[dependency]):
-            paired[dependency] = _ids_of(by_id[dependency], values)
+            paired[dependency] = _list_ids(by_id[dependency], values)
         else:
-            unpaired[dependency] = _ids_of(by_id[dependency], values)
+            unpaired[dependency] = _list_ids(by_id[dependency], values)
     item_values = values[workflow_step.for_each]
     for place, (own_id, known) in enumerate(zip(own_ids, item_values, strict=True)):
         where = workflow_step.where
@@ -152,11 +152,11 @@ def _copies(
         try:
             task = workflow_step.task.fill(known)
             fallback = workflow_step.fallback.fill(known)
-            title = _title(workflow_step, own_id, known, key)
+            title = _build_title(workflow_step, own_id, known, key)
             condition = _copy_condition(workflow_step, known, of_item | unpaired)
             join = None
             if workflow_step.join:
-                join = workflow_step.join.of(unpaired | of_item)
+                join = workflow_step.join.build_join(unpaired | of_item)
             yield Step(
                 id=own_id,
                 specialist=workflow_step.specialist,
@@ -168,46 +168,46 @@ def _copies(
                 when=condition,
                 after=workflow_step.after,
                 approve=workflow_step.approve,
-                row=_item_ref(workflow_step, place, keys),
+                row=_build_item_ref(workflow_step, place, keys),
                 join=join,
             )
         except KeyError as error:
             column = error.args[0]
             otherwise = "correct the placeholder, or write {{ for a brace"
-            advice = suggestion(column, _columns_in(known), otherwise=otherwise)
+            advice = suggest_name(column, _list_columns(known), otherwise=otherwise)
             raise UserError(f"{where}: there is no column {column!r:.80}; {advice}") from error
         except ValidationError as error:
             raise UserError(
-                f"{where}: {problems_of(error)}; fix the step, the request or the item"
+                f"{where}: {describe_problems(error)}; fix the step, the request or the item"
             ) from error
 
 
-def _keys(
+def _collect_keys(
     workflow: Workflow,
     files: Sequence[str],
     lines: Sequence[str],
     rows: Sequence[Mapping[str, str]],
 ) -> _Keys:
-    """Return the names of the items of each kind. Raises as `_keys_of_rows`."""
+    """Return the names of the items of each kind. Raises as `_get_row_keys`."""
     if workflow.key and rows:
-        of_rows = _keys_of_rows(workflow, workflow.key, rows)
+        of_rows = _get_row_keys(workflow, workflow.key, rows)
     else:
-        of_rows = row_keys(rows)
+        of_rows = build_row_keys(rows)
     return {
-        ForEach.FILES: _keys_in(files),
-        ForEach.LINES: _keys_in(lines),
-        ForEach.ROWS: _keys_in(of_rows),
+        ForEach.FILES: _build_keys(files),
+        ForEach.LINES: _build_keys(lines),
+        ForEach.ROWS: _build_keys(of_rows),
     }
 
 
-def _keys_of_rows(workflow: Workflow, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
+def _get_row_keys(workflow: Workflow, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the value of each row in the key column.
 
     Raises:
         UserError: there is no such column, or a value is empty or there twice.
     """
     if column not in rows[0]:
-        advice = suggestion(column, rows[0])
+        advice = suggest_name(column, rows[0])
         raise UserError(f"{workflow.path}: key: there is no column {column!r:.80}; {advice}")
     places: dict[str, int] = {}
     for n, row in enumerate(rows, start=1):
@@ -268,7 +268,7 @@ def _check_size(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
     copies: dict[StepId, int] = {}
     for step in workflow.steps:
         copies[step.id] = counts[step.for_each] if step.for_each else 1
-    by_id = steps_by_id(workflow.steps)
+    by_id = index_steps(workflow.steps)
     steps = dependencies = 0
     for step in workflow.steps:
         for dependency in step.depends_on:
@@ -290,13 +290,13 @@ def _check_size(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
             )
 
 
-def _placeholder_values(
+def _build_placeholder_values(
     request: str,
     files: Sequence[str],
     lines: Sequence[str],
     rows: Sequence[Mapping[str, str]],
 ) -> _Values:
-    of_rows = [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows]
+    of_rows = [{**row, REQUEST: request, ITEM: format_row(row)} for row in rows]
     return {
         None: [{REQUEST: request}],
         ForEach.FILES: [{REQUEST: request, ITEM: path} for path in files],
@@ -305,7 +305,7 @@ def _placeholder_values(
     }
 
 
-def _columns_in(values: Mapping[str, str]) -> list[str]:
+def _list_columns(values: Mapping[str, str]) -> list[str]:
     """Return the names of the columns among the values of placeholders."""
     return [name for name in values if name not in OWN_NAMES]
 
@@ -327,10 +327,10 @@ def _copy_condition(
     condition = step.when
     if condition is None:
         return None
-    columns = _columns_in(known)
+    columns = _list_columns(known)
     for column in condition.columns:
         if column not in columns:
-            advice = suggestion(column, columns)
+            advice = suggest_name(column, columns)
             raise UserError(f"{step.where}: when: there is no column {column!r:.80}; {advice}")
     ids = {name: dependencies[StepId(name)][0] for name in condition.steps}
     item: str | dict[str, str] | None = None
@@ -342,7 +342,7 @@ def _copy_condition(
     return When(text=condition.text, steps=ids, item=item)
 
 
-def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
+def _build_item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
     """Return the item of a copy, or None for a step without copies."""
     if step.for_each is None:
         return None
@@ -350,7 +350,7 @@ def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
     return ItemRef(step=step.id, each=step.for_each.value, n=place + 1, key=name)
 
 
-def _keys_in(texts: Sequence[str]) -> list[_Key]:
+def _build_keys(texts: Sequence[str]) -> list[_Key]:
     """Return the names of items. If a text is there twice, empty or too long, numbers are keys."""
     are_keys = len(set(texts)) == len(texts) and _are_short(texts, MAX_NAME_CHARS)
     keys: list[_Key] = []
@@ -364,7 +364,7 @@ def _are_short(texts: Sequence[str], limit: int) -> bool:
     return all(0 < len(text) <= limit for text in texts)
 
 
-def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
+def _list_ids(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
     """Return the ids of the copies of a step, or the id of a step without copies."""
     if step.for_each is None:
         return (step.id,)
@@ -374,7 +374,7 @@ def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
     return tuple(step_ids)
 
 
-def _title(
+def _build_title(
     workflow_step: WorkflowStep, step_id: StepId, known: Mapping[str, str], key: str
 ) -> str | None:
     """Return the title of a copy: the written title, or the key of the item and the step id.
@@ -383,12 +383,12 @@ def _title(
         KeyError: a placeholder of the title has no value.
     """
     if workflow_step.title:
-        title = title_of(workflow_step.title.fill(known))
+        title = cut_title(workflow_step.title.fill(known))
         if title:
             return title
     suffix = f" ({step_id})"
     if workflow_step.for_each and key.strip():
-        return title_of(key, TITLE_CHARS - len(suffix)) + suffix
+        return cut_title(key, TITLE_CHARS - len(suffix)) + suffix
     return None
 
 
@@ -400,7 +400,7 @@ def _is_paired(step: WorkflowStep, other: WorkflowStep) -> bool:
     return step.for_each is not None and step.for_each is other.for_each
 
 
-def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def build_row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return a key for each row: the first column with short values that are all different.
 
     Without such a column, the key of a row is its first value that is not blank.
@@ -411,10 +411,10 @@ def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
         values = [row.get(column, "").strip() for row in rows]
         if _are_short(values, MAX_KEY_CHARS) and len(set(values)) == len(values):
             return values
-    return list(map(_first_value, rows))
+    return list(map(_find_first_value, rows))
 
 
-def _first_value(row: Mapping[str, str]) -> str:
+def _find_first_value(row: Mapping[str, str]) -> str:
     """Return the first value that is not blank, or ''."""
     for value in row.values():
         if value.strip():
@@ -422,6 +422,6 @@ def _first_value(row: Mapping[str, str]) -> str:
     return ""
 
 
-def row_text(row: Mapping[str, str]) -> str:
+def format_row(row: Mapping[str, str]) -> str:
     """Return a row as a model reads it: one line `column: value` for each column."""
     return "\n".join(f"{column}: {value}" for column, value in row.items())

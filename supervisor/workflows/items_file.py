@@ -8,8 +8,8 @@ from pathlib import Path
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.plain_yaml import path_of, read_bounded
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows
+from handoff_queue.supervisor.text.plain_yaml import convert_path, read_bounded
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
@@ -34,7 +34,7 @@ def read_items(path: str | Path) -> Items:
         UserError: the file cannot be read, is too large, or is not text. `UserError` also means
             that it has no items, too many items, or a header or row that is not valid.
     """
-    path = path_of(path)
+    path = convert_path(path)
     data = read_bounded(path, MAX_BYTES, "split it, and give each part to its own job")
     try:
         text = decode(data)
@@ -47,7 +47,7 @@ def read_items(path: str | Path) -> Items:
         lines = [line for line in text.split("\n") if line.strip()]
         items = Items(lines=tuple(lines))
     else:
-        rows = [row for _, row in rows_in(path, text, delimiter, OWN_NAMES)]
+        rows = [row for _, row in iterate_rows(path, text, delimiter, OWN_NAMES)]
         items = Items(rows=tuple(rows))
     count = len(items.lines) + len(items.rows)
     if not count:

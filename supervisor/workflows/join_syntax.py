@@ -10,14 +10,14 @@ from itertools import chain
 import yaml
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.durations import InvalidDuration, parse_whole_seconds
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan_validation import join_problems
 from handoff_queue.shared.types.step import Join
-from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of, texts_of
+from handoff_queue.supervisor.text.plain_yaml import get_fields, get_text, get_texts
 
 FIELDS = ("enough", "at_least", "within_s", "must")
 """Fields of a join."""
@@ -32,7 +32,7 @@ class Share:
     number: int
     is_percent: bool = False
 
-    def of(self, parts: int) -> int:
+    def compute(self, parts: int) -> int:
         """Return the number of results.
 
         A percentage is rounded up, and is at least one result.
@@ -57,7 +57,7 @@ class JoinSyntax:
     must: tuple[StepId, ...] = ()
     """Required steps. A repeated step stands for all its copies."""
 
-    def of(self, copies: Mapping[StepId, tuple[StepId, ...]]) -> Join:
+    def build_join(self, copies: Mapping[StepId, tuple[StepId, ...]]) -> Join:
         """Return the join of one job.
 
         Args:
@@ -70,20 +70,20 @@ class JoinSyntax:
         parts = tuple(chain.from_iterable(copies.values()))
         enough_count = None
         if self.enough:
-            enough_count = self.enough.of(len(parts))
+            enough_count = self.enough.compute(len(parts))
         must: list[StepId] = []
         for step in self.must:
             must += copies.get(step, (step,))
         try:
             join = Join(
                 enough=enough_count,
-                at_least=self.at_least.of(len(parts)),
+                at_least=self.at_least.compute(len(parts)),
                 within_s=self.within_s,
                 must=tuple(must),
             )
         except ValidationError as error:
             raise UserError(
-                f"{self.where}: {problems_of(error, shows_values=True)}; correct it"
+                f"{self.where}: {describe_problems(error, shows_values=True)}; correct it"
             ) from error
         problems = join_problems(join, parts)
         if problems:
@@ -91,7 +91,7 @@ class JoinSyntax:
         return join
 
 
-def join_as_json(join: JsonValue, parts: int) -> JsonValue:
+def convert_join(join: JsonValue, parts: int) -> JsonValue:
     """Return a join in the form that `Join` takes: percentages (`80%`) become numbers, and a
     single name in `must` becomes a list. All other values stay as they are.
 
@@ -107,14 +107,14 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
             continue
         percent = _PERCENT.fullmatch(text.strip())
         if percent:
-            changed_join[name] = Share(int(percent[1]), is_percent=True).of(parts)
+            changed_join[name] = Share(int(percent[1]), is_percent=True).compute(parts)
     must = join.get("must")
     if isinstance(must, str):
         changed_join["must"] = [must]
     return changed_join
 
 
-def join_from(where: str, node: yaml.Node) -> JoinSyntax:
+def parse_join(where: str, node: yaml.Node) -> JoinSyntax:
     """Parse a join.
 
     Args:
@@ -123,10 +123,10 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
     Raises:
         UserError: the first fault, and its correction.
     """
-    fields = fields_of(where, node)
+    fields = get_fields(where, node)
     for name in fields:
         if name not in FIELDS:
-            advice = suggestion(name, FIELDS)
+            advice = suggest_name(name, FIELDS)
             raise UserError(f"{where}: there is no field {name!r:.80}; {advice}")
     if not fields:
         raise UserError(
@@ -137,31 +137,31 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
     within_s: int | None = None
     must: tuple[StepId, ...] = ()
     if "enough" in fields:
-        enough_share = _share(f"{where}: enough", fields["enough"])
+        enough_share = _parse_share(f"{where}: enough", fields["enough"])
     if "at_least" in fields:
-        at_least = _share(f"{where}: at_least", fields["at_least"])
+        at_least = _parse_share(f"{where}: at_least", fields["at_least"])
     if "within_s" in fields:
-        within_s = _seconds(f"{where}: within_s", fields["within_s"])
+        within_s = _parse_seconds(f"{where}: within_s", fields["within_s"])
     if "must" in fields:
-        must = tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
+        must = tuple(map(StepId, get_texts(f"{where}: must", fields["must"])))
     return JoinSyntax(where, enough_share, at_least, within_s, must)
 
 
-def _seconds(where: str, node: yaml.Node) -> int:
+def _parse_seconds(where: str, node: yaml.Node) -> int:
     """Return a duration in seconds. Raises: UserError: the text is not a duration."""
     try:
-        return whole_seconds_of(text_of(where, node))
+        return parse_whole_seconds(get_text(where, node))
     except InvalidDuration as error:
         raise UserError(f"{where}: {error}") from error
 
 
-def _share(where: str, node: yaml.Node) -> Share:
+def _parse_share(where: str, node: yaml.Node) -> Share:
     """Return a number of results.
 
     Raises:
         UserError: the text is neither a number nor a percentage.
     """
-    text = text_of(where, node)
+    text = get_text(where, node)
     percent = _PERCENT.fullmatch(text)
     if percent:
         return Share(int(percent[1]), is_percent=True)

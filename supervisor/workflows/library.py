@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from handoff_queue.shared.settings.folders import files_with_suffix
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.settings.folders import find_files_with_suffix
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.text.plain_yaml import path_of
-from handoff_queue.supervisor.workflows.parser import workflow_from
+from handoff_queue.supervisor.text.plain_yaml import convert_path
+from handoff_queue.supervisor.workflows.parser import read_workflow_file
 from handoff_queue.supervisor.workflows.workflow import Workflow
 
 BUILT_IN = Path(__file__).parent
@@ -26,19 +26,19 @@ def read_workflow(name_or_path: str | Path, dirs: Sequence[Path] = ()) -> Workfl
         UserError: the name is unknown (the message lists the known names), or the workflow is
             invalid.
     """
-    path = path_of(name_or_path)
+    path = convert_path(name_or_path)
     if path.suffix.lower() in _SUFFIXES or "/" in str(name_or_path):
-        return workflow_from(path)
+        return read_workflow_file(path)
     if not isinstance(dirs, list | tuple):
         raise UserError(f"dirs must be a list of folders, not {type(dirs).__name__}")
-    folders = [path_of(folder) for folder in dirs]
+    folders = [convert_path(folder) for folder in dirs]
     otherwise = "name a known workflow, or a .yaml file by its path"
     if path.is_dir():
         otherwise = "it is a folder: name a .yaml file in it by its path, or a known workflow"
-    return workflow_named(str(name_or_path), folders, otherwise=otherwise)
+    return read_named_workflow(str(name_or_path), folders, otherwise=otherwise)
 
 
-def workflow_named(name: str, dirs: Sequence[Path] = (), *, otherwise: str) -> Workflow:
+def read_named_workflow(name: str, dirs: Sequence[Path] = (), *, otherwise: str) -> Workflow:
     """Return the workflow with a name, as `read_workflow` does. The name is never a path.
 
     Args:
@@ -49,26 +49,26 @@ def workflow_named(name: str, dirs: Sequence[Path] = (), *, otherwise: str) -> W
     """
     known: dict[str, Path] = {}
     for folder in (BUILT_IN, *dirs):
-        known.update(_files_of(folder))
+        known.update(_find_files(folder))
     if name not in known:
-        advice = suggestion(name, sorted(known), otherwise=otherwise)
+        advice = suggest_name(name, sorted(known), otherwise=otherwise)
         raise UserError(f"there is no workflow {name!r:.80}: {advice}")
-    return workflow_from(known[name])
+    return read_workflow_file(known[name])
 
 
 def load_built_in_workflows() -> list[Workflow]:
     """Return the built-in workflows, sorted by name."""
-    return [workflow_from(path) for _, path in sorted(_files_of(BUILT_IN).items())]
+    return [read_workflow_file(path) for _, path in sorted(_find_files(BUILT_IN).items())]
 
 
-def _files_of(folder: Path) -> dict[str, Path]:
+def _find_files(folder: Path) -> dict[str, Path]:
     """Return the workflow files of a folder by name. Hidden files are ignored.
 
     Raises:
         UserError: two files have the same name.
     """
     files_by_name: dict[str, Path] = {}
-    for path in files_with_suffix(folder, _SUFFIXES):
+    for path in find_files_with_suffix(folder, _SUFFIXES):
         if path.name.startswith("."):
             continue
         if path.stem in files_by_name:

@@ -10,33 +10,33 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.text.yaml_reader import line_at, line_of
-from handoff_queue.shared.types.condition_syntax import Condition, InvalidCondition, condition_of
+from handoff_queue.shared.text.word_forms import suggest_name
+from handoff_queue.shared.text.yaml_reader import find_line, get_line
+from handoff_queue.shared.types.condition_syntax import Condition, InvalidCondition, parse_condition
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.plan_validation import problems_by_step
+from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import AFTER_REVIEW, TITLE_CHARS, OnFailure, Step
-from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
+from handoff_queue.supervisor.gates.gates_file import GateSet, build_gates
 from handoff_queue.supervisor.text.plain_yaml import (
-    fields_of,
+    build_value,
+    get_fields,
+    get_text,
+    get_texts,
     parse_boolean,
-    text_of,
-    texts_of,
-    tree_in,
-    tree_of,
-    value_of,
+    parse_document,
+    read_tree,
 )
-from handoff_queue.supervisor.text.repeated_step_names import source_of
+from handoff_queue.supervisor.text.repeated_step_names import find_source
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
-from handoff_queue.supervisor.workflows.join_syntax import join_from
+from handoff_queue.supervisor.workflows.join_syntax import parse_join
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, steps_by_id
+from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, index_steps
 
 MAX_BYTES = 200_000
 """Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay
@@ -71,16 +71,16 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 _Value = TypeVar("_Value")
 
 
-def workflow_from(path: Path) -> Workflow:
+def read_workflow_file(path: Path) -> Workflow:
     """Parse a workflow file.
 
     Raises:
         UserError: the first fault, with file, line, step and correction.
     """
-    return _workflow(path, tree_in(path, MAX_BYTES, _SHORTEN, _SUCH_AS), path.parent)
+    return _build_workflow(path, read_tree(path, MAX_BYTES, _SHORTEN, _SUCH_AS), path.parent)
 
 
-def workflow_in(text: str) -> Workflow:
+def parse_workflow(text: str) -> Workflow:
     """Parse the text of a workflow. It is YAML, so it may be JSON, too.
 
     No file is read: the gates of the workflow cannot name a file with facts.
@@ -91,38 +91,40 @@ def workflow_in(text: str) -> Workflow:
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise UserError(f"the workflow is larger than {MAX_BYTES:,} bytes; {_SHORTEN}")
     path = Path("workflow.yaml")
-    root = tree_of(path, text, _SUCH_AS)
-    return _workflow(path, root, None)
+    root = parse_document(path, text, _SUCH_AS)
+    return _build_workflow(path, root, None)
 
 
-def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
+def _build_workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     """Return the workflow of a tree.
 
     Args:
         path: place of the text in errors, and name of the workflow.
-        folder: as in `gates_in`.
+        folder: as in `build_gates`.
 
     Raises:
-        UserError: see `workflow_from`.
+        UserError: see `read_workflow_file`.
     """
-    fields = fields_of(str(path), root)
+    fields = get_fields(str(path), root)
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
     description = " ".join(
-        text_of(_location(path, fields, "description"), fields["description"]).split()
+        get_text(_describe_location(path, fields, "description"), fields["description"]).split()
     )
     if not 0 < len(description) <= MAX_DESCRIPTION_CHARS:
         raise UserError(
-            f"{_location(path, fields, 'description')} must have 1 to {MAX_DESCRIPTION_CHARS:,}"
-            " characters; describe its result"
+            f"{_describe_location(path, fields, 'description')} must have 1 to"
+            f" {MAX_DESCRIPTION_CHARS:,} characters; describe its result"
         )
     nodes = _step_nodes(path, fields)
-    steps = tuple(_step(path, node) for node in nodes)
-    _check_together(path, steps, list(map(line_of, nodes)))
+    steps = tuple(_parse_step(path, node) for node in nodes)
+    _check_together(path, steps, list(map(get_line, nodes)))
     review = True
     if "review" in fields:
-        review = parse_boolean(_location(path, fields, "review"), fields["review"])
-    synthesis = _choice(_location(path, fields, "synthesis"), fields, "synthesis", Synthesis)
-    join = _optional(_location(path, fields, "join"), fields, "join", join_from)
+        review = parse_boolean(_describe_location(path, fields, "review"), fields["review"])
+    synthesis = _parse_choice(
+        _describe_location(path, fields, "synthesis"), fields, "synthesis", Synthesis
+    )
+    join = _parse_optional(_describe_location(path, fields, "join"), fields, "join", parse_join)
     workflow = Workflow(
         name=path.stem,
         path=path,
@@ -131,8 +133,8 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
         synthesis=synthesis or Synthesis.MERGE,
         join=join,
         steps=steps,
-        key=_key(path, fields, steps),
-        gates=_gates(path, fields, folder),
+        key=_parse_key(path, fields, steps),
+        gates=_parse_gates(path, fields, folder),
     )
     _check_review(workflow)
     return workflow
@@ -145,7 +147,7 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
         UserError: `steps` is not a list, is empty, or is too long.
     """
     steps = fields["steps"]
-    at = _location(path, fields, "steps")
+    at = _describe_location(path, fields, "steps")
     if not isinstance(steps, yaml.SequenceNode):
         raise UserError(f"{at} must be a list; write `- id: ...` below it, once for each step")
     if not steps.value:
@@ -157,7 +159,9 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
     return nodes
 
 
-def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowStep]) -> str | None:
+def _parse_key(
+    path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowStep]
+) -> str | None:
     """Return the column that names the rows, or None.
 
     Raises:
@@ -165,58 +169,60 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
     """
     if "key" not in fields:
         return None
-    where = _location(path, fields, "key")
+    where = _describe_location(path, fields, "key")
     if not any(step.for_each is ForEach.ROWS for step in steps):
         raise UserError(
             f"{where} names a column, and no step is repeated over rows;"
             " write `for_each: rows`, or remove it"
         )
-    column = text_of(where, fields["key"]).strip()
+    column = get_text(where, fields["key"]).strip()
     if not column:
         raise UserError(f"{where} is empty; name a column of the rows")
     return column
 
 
-def _gates(path: Path, fields: Mapping[str, yaml.Node], folder: Path | None) -> GateSet | None:
+def _parse_gates(
+    path: Path, fields: Mapping[str, yaml.Node], folder: Path | None
+) -> GateSet | None:
     """Return the gates of the workflow, or None. The fields are the same as in a file of
     gates.
 
     Raises:
-        UserError: see `gates_in`.
+        UserError: see `build_gates`.
     """
     if "gates" not in fields:
         return None
     gates = fields["gates"]
-    where = _location(path, fields, "gates")
-    fields_of(where, gates)
+    where = _describe_location(path, fields, "gates")
+    get_fields(where, gates)
 
-    def where_in_gates(place: Sequence[str]) -> str:
-        return f"{path}:{line_at(gates, place)}: gates"
+    def describe_gates_place(place: Sequence[str]) -> str:
+        return f"{path}:{find_line(gates, place)}: gates"
 
-    return gates_in(value_of(where, gates), where_in_gates, folder)
+    return build_gates(build_value(where, gates), describe_gates_place, folder)
 
 
-def _step(path: Path, node: yaml.Node) -> WorkflowStep:
+def _parse_step(path: Path, node: yaml.Node) -> WorkflowStep:
     """Parse a step.
 
     Raises:
         UserError: the first fault.
     """
-    place = f"{path}:{line_of(node)}"
-    fields = fields_of(f"{place}: a step", node)
+    place = f"{path}:{get_line(node)}"
+    fields = get_fields(f"{place}: a step", node)
     name = ""
     if "id" in fields:
-        name = text_of(f"{place}: id", fields["id"])
+        name = get_text(f"{place}: id", fields["id"])
     where = f"{place}: step {name!r:.60}" if name else f"{place}: a step"
     _check_keys(where, fields, STEP_FIELDS, ("id", "specialist", "task"))
-    task = text_of(f"{where}: task", fields["task"])
+    task = get_text(f"{where}: task", fields["task"])
     fallback = DEFAULT_FALLBACK
     if "fallback" in fields:
-        fallback = text_of(f"{where}: fallback", fields["fallback"])
-    names = _optional(f"{where}: depends_on", fields, "depends_on", texts_of) or ()
+        fallback = get_text(f"{where}: fallback", fields["fallback"])
+    names = _parse_optional(f"{where}: depends_on", fields, "depends_on", get_texts) or ()
     depends_on = tuple(StepId(dependency) for dependency in names)
-    specialist = text_of(f"{where}: specialist", fields["specialist"])
-    title = _title(where, fields)
+    specialist = get_text(f"{where}: specialist", fields["specialist"])
+    title = _parse_title(where, fields)
     try:  # checks names, and texts that are too long before their placeholders are filled
         Step(
             id=StepId(name),
@@ -227,23 +233,23 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         )
     except ValidationError as error:
         raise UserError(
-            f"{where}: {problems_of(error, shows_values=True)}; fix this field"
+            f"{where}: {describe_problems(error, shows_values=True)}; fix this field"
         ) from error
     if specialist != CHILD_JOB_SPECIALIST:
         check_specialist(specialist, f"{where}: ")
-    approve = _optional(f"{where}: approve", fields, "approve", parse_boolean)
-    join = _optional(f"{where}: join", fields, "join", join_from)
-    on_failure = _choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
+    approve = _parse_optional(f"{where}: approve", fields, "approve", parse_boolean)
+    join = _parse_optional(f"{where}: join", fields, "join", parse_join)
+    on_failure = _parse_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
     step = WorkflowStep(
         id=StepId(name),
         specialist=specialist,
-        task=Template.of(task),
-        fallback=Template.of(fallback),
-        title=Template.of(title) if title else None,
+        task=Template.parse(task),
+        fallback=Template.parse(fallback),
+        title=Template.parse(title) if title else None,
         depends_on=depends_on,
-        for_each=_choice(f"{where}: for_each", fields, "for_each", ForEach),
+        for_each=_parse_choice(f"{where}: for_each", fields, "for_each", ForEach),
         on_failure=on_failure or OnFailure.RETRY,
-        when=_condition(where, fields),
+        when=_parse_condition(where, fields),
         after=_parse_after(where, fields),
         approve=approve,
         join=join,
@@ -253,7 +259,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     return step
 
 
-def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
+def _parse_condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
     """Return the condition of a step, or None.
 
     Raises:
@@ -261,9 +267,9 @@ def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
     """
     if "when" not in fields:
         return None
-    text = text_of(f"{where}: when", fields["when"])
+    text = get_text(f"{where}: when", fields["when"])
     try:
-        return condition_of(text)
+        return parse_condition(text)
     except InvalidCondition as error:
         raise UserError(f"{where}: when: {error}") from error
 
@@ -304,7 +310,7 @@ def _check_step_in_condition(
         UserError: it is not a dependency, or has a result for each item of other items.
     """
     if name not in by_id:
-        advice = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")
+        advice = suggest_name(name, step.depends_on, otherwise="name one of `depends_on`")
         raise UserError(f"{step.where}: when: there is no step {name!r:.60}; {advice}")
     if name not in step.depends_on:
         raise UserError(
@@ -326,7 +332,7 @@ def _parse_after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review
     """
     if "after" not in fields:
         return None
-    value = ", ".join(texts_of(f"{where}: after", fields["after"]))
+    value = ", ".join(get_texts(f"{where}: after", fields["after"]))
     if value != AFTER_REVIEW:
         raise UserError(
             f"{where}: after is {value!r:.80}, but it makes a step wait for the review only; write"
@@ -349,7 +355,7 @@ def _check_review(workflow: Workflow) -> None:
             )
 
 
-def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
+def _parse_title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
     """Return the title of a step in one line, before its placeholders are filled, or None.
 
     Raises:
@@ -357,7 +363,7 @@ def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
     """
     if "title" not in fields:
         return None
-    title = " ".join(text_of(f"{where}: title", fields["title"]).split())
+    title = " ".join(get_text(f"{where}: title", fields["title"]).split())
     if not 0 < len(title) <= TITLE_CHARS:
         raise UserError(
             f"{where}: title must have 1 to {TITLE_CHARS} characters; write a short heading"
@@ -403,10 +409,10 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     Raises:
         UserError: the steps are not a plan, or a condition is not valid.
     """
-    by_id = steps_by_id(steps)
+    by_id = index_steps(steps)
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)
-    problems = problems_by_step(_shapes(steps))
+    problems = find_problems_by_step(_build_unchecked_steps(steps))
     if problems:
         line_by_id = {step.id: line for step, line in zip(steps, lines, strict=True)}
         first, *others = problems[:_MAX_PROBLEMS]
@@ -423,8 +429,8 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
         _check_condition(step, by_id)
 
 
-def _shapes(steps: Sequence[WorkflowStep]) -> list[Step]:
-    """Return unchecked steps without texts, joins and conditions, for `problems_by_step`."""
+def _build_unchecked_steps(steps: Sequence[WorkflowStep]) -> list[Step]:
+    """Return unchecked steps without texts, joins and conditions, for `find_problems_by_step`."""
     shapes: list[Step] = []
     for step in steps:
         shapes.append(
@@ -447,7 +453,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             a step would have the same task.
     """
     for step in steps:
-        copied = source_of(step.id)
+        copied = find_source(step.id)
         source = by_id.get(StepId(copied)) if copied else None
         if source and source.for_each:
             raise UserError(
@@ -492,16 +498,16 @@ def _check_keys(
     """
     for key, node in fields.items():
         if key not in known_keys:
-            advice = suggestion(key, known_keys, otherwise="remove it")
+            advice = suggest_name(key, known_keys, otherwise="remove it")
             raise UserError(
-                f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {advice}"
+                f"{where}: {key!r:.80} in line {get_line(node)} is not a known field; {advice}"
             )
     for key in needed_keys:
         if key not in fields:
             raise UserError(f"{where}: {key} is missing; add `{key}: ...`")
 
 
-def _optional(
+def _parse_optional(
     where: str,
     fields: Mapping[str, yaml.Node],
     key: str,
@@ -513,7 +519,7 @@ def _optional(
     return parse(where, fields[key])
 
 
-def _choice(
+def _parse_choice(
     where: str, fields: Mapping[str, yaml.Node], key: str, choices: type[_Choice]
 ) -> _Choice | None:
     """Return the value of a field with fixed values, or None without the field.
@@ -523,15 +529,15 @@ def _choice(
     """
     if key not in fields:
         return None
-    value = text_of(where, fields[key])
+    value = get_text(where, fields[key])
     if value not in list(choices):
-        advice = suggestion(value, choices, otherwise="write a known value")
+        advice = suggest_name(value, choices, otherwise="write a known value")
         raise UserError(f"{where} is {value!r:.80}; {advice}")
     return choices(value)
 
 
-def _location(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
+def _describe_location(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
     """Return `FILE:LINE: KEY` for errors, or `FILE: KEY` if there is no such field."""
     if key in fields:
-        return f"{path}:{line_of(fields[key])}: {key}"
+        return f"{path}:{get_line(fields[key])}: {key}"
     return f"{path}: {key}"

@@ -30,7 +30,7 @@ class Template:
     """True if a `{` begins no placeholder and is not doubled."""
 
     @classmethod
-    def of(cls, text: str) -> Template:
+    def parse(cls, text: str) -> Template:
         """Parse a text."""
         literals = [""]
         names: list[str] = []

@@ -64,7 +64,7 @@ class WorkflowStep:
         return tuple(names)
 
 
-def steps_by_id(steps: Sequence[WorkflowStep]) -> dict[StepId, WorkflowStep]:
+def index_steps(steps: Sequence[WorkflowStep]) -> dict[StepId, WorkflowStep]:
     """Return the steps by their ids. If steps have the same id, the last one counts."""
     return {step.id: step for step in steps}
 

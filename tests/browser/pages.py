@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.supervisor.client.job_result import report_of
-from handoff_queue.supervisor.tracing.page import TracedJob, page_of
-from handoff_queue.supervisor.tracing.timeline import timeline_of
+from handoff_queue.supervisor.client.job_result import build_report
+from handoff_queue.supervisor.tracing.page import TracedJob, render_page
+from handoff_queue.supervisor.tracing.timeline import build_timeline
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
@@ -14,8 +14,12 @@ def write_page(builder: JobRecordBuilder, to: Path, **reported: object) -> Path:
     """Write the trace page of a job to a file. `reported`: changed fields of the job's report."""
     record = builder.record()
     to.write_text(
-        page_of(
-            [TracedJob(record, report_of(record).model_copy(update=reported), timeline_of(record))],
+        render_page(
+            [
+                TracedJob(
+                    record, build_report(record).model_copy(update=reported), build_timeline(record)
+                )
+            ],
             "handoff-queue 0",
         ),
         encoding="utf-8",

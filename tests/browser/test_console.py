@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.api_tokens import AccessLevel
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
@@ -223,7 +223,7 @@ def test_documents_that_are_dropped_on_the_form_are_in_the_job(
     (job,) = wait_until(jobs.newest, expected="the job")
     wait_until(lambda: window.count("#live") == 1, expected="the page of the job")
     documents = jobs.export(job.job_id).documents
-    digests = {name: digest_of(text) for name, text in texts.items()}
+    digests = {name: compute_digest(text) for name, text in texts.items()}
     assert {document.path: document.digest for document in documents} == digests
     assert window.console_errors() == []
 

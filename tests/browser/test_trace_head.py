@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
-from handoff_queue.supervisor.quoting.quote_history import quote_as_json
+from handoff_queue.supervisor.quoting.quote_history import convert_quote
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
@@ -35,7 +35,7 @@ def test_the_page_shows_the_known_parts_of_a_quote(
     builder = JobRecordBuilder()
     builder.step("a", (0, 0, 3))
 
-    window.open(write_page(builder, tmp_path / "quoted.html", quote=quote_as_json(quote)))
+    window.open(write_page(builder, tmp_path / "quoted.html", quote=convert_quote(quote)))
 
     lines = window.text("#head").splitlines()
     assert "3.0 s of work in 1 handoff" in lines

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from handoff_queue.chaos.api_user import ApiUser
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -31,7 +31,7 @@ def user(jobs: Client) -> Iterator[ApiUser]:
     """Yield a user of two servers. No process listens at the first address."""
     _, secret = jobs.create_token("a test", AccessLevel.OPERATE)
     with serving(make_application(AsyncClient(jobs), jobs.settings)) as url:
-        made = ApiUser([f"http://127.0.0.1:{free_port()}", url], secret)
+        made = ApiUser([f"http://127.0.0.1:{find_free_port()}", url], secret)
         yield made
         made.close()
 

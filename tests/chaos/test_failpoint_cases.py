@@ -14,14 +14,14 @@ from handoff_queue.chaos.failpoint_cases import (
     cases,
 )
 from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
-from handoff_queue.shared.store.redis.script import script_names
+from handoff_queue.shared.store.redis.script import list_script_names
 from handoff_queue.shared.types import names
 
 CASES = cases()
 
 
 def test_every_script_of_the_store_has_failpoints_or_a_reason_for_none() -> None:
-    assert set(script_names()) == set(SCRIPTS) | set(UNTRIED)
+    assert set(list_script_names()) == set(SCRIPTS) | set(UNTRIED)
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))

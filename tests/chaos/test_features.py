@@ -81,7 +81,7 @@ def test_only_calls_of_the_steps_that_the_sdk_runs_count() -> None:
 def test_without_the_extra_a_run_leaves_the_shape_out_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_generator, "agent_sdk_fault", lambda: "no package")
+    monkeypatch.setattr(job_generator, "find_agent_sdk_fault", lambda: "no package")
 
     draw, why = without_missing_extras(EVERYTHING)
 
@@ -91,6 +91,6 @@ def test_without_the_extra_a_run_leaves_the_shape_out_and_says_why(
 
 
 def test_with_the_extra_a_run_has_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_generator, "agent_sdk_fault", str)
+    monkeypatch.setattr(job_generator, "find_agent_sdk_fault", str)
 
     assert without_missing_extras(EVERYTHING) == (EVERYTHING, "")

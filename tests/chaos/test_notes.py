@@ -12,14 +12,14 @@ from handoff_queue.chaos.notes import PAID_AGAIN, WRONG_NOTES, NoteRecords, Plan
 from handoff_queue.chaos.planned_jobs import FINDS_AT, CallKey
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import Note
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.origins import DOCUMENT
 
 PLANNED = PlannedNote("1-0")
 ID = "j-0123456789ab"
 EVIDENCE = Citation(
     source=PLANNED.guide,
-    digest=digest_of(PLANNED.document),
+    digest=compute_digest(PLANNED.document),
     start=0,
     end=len(PLANNED.inserted[-1]),
     quote=PLANNED.inserted[-1],

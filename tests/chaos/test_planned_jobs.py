@@ -255,4 +255,4 @@ def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> No
         turn = 2 if job.shape is Shape.REPAIRED else 1
         (block,) = reply_to(job, CallKey(job.name, "planner.1", turn), model_request).blocks
 
-        assert Plan.of(plan_format.read(block["text"], last_try=False).output).steps
+        assert Plan.from_value(plan_format.read(block["text"], last_try=False).output).steps

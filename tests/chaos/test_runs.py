@@ -16,7 +16,7 @@ from handoff_queue.chaos.job_generator import EVERYTHING
 from handoff_queue.chaos.report import find_broken_promises, table_of
 from handoff_queue.chaos.run import Options, run
 from handoff_queue.shared.local.fork_server import ForkServer
-from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
+from handoff_queue.shared.settings.agent_sdk_cli import find_agent_sdk_fault
 from handoff_queue.shared.types.job_options import Mode
 from tests import forked_processes
 
@@ -61,7 +61,7 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert features["requests_that_the_provider_shortened"] > 0
     assert features["summaries_by_the_provider"] == 1
     assert features["calls_of_shared_runs_in_batches"] > 0
-    has_the_extra = not agent_sdk_fault()
+    has_the_extra = not find_agent_sdk_fault()
     assert (features["calls_through_the_claude_agent_sdk"] >= 3) == has_the_extra
     assert (features["notes"], features["jobs_that_found_a_note"], features["forks"]) == (1, 1, 1)
 

@@ -89,7 +89,7 @@ class ScaledProject:
             **environment,
         )
         wait_until(
-            lambda: len(self.fleet.jobs.store.presence.announcements()) == researchers,
+            lambda: len(self.fleet.jobs.store.presence.read_announcements()) == researchers,
             expected="the researchers",
         )
 
@@ -293,7 +293,7 @@ def test_another_machine_needs_the_image_and_the_keys_of_its_role(scaled: Scaled
     )
     try:
         wait_until(
-            scaled.fleet.jobs.store.presence.announcements,
+            scaled.fleet.jobs.store.presence.read_announcements,
             timeout_s=60,
             expected="the other machine",
         )

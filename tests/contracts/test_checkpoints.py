@@ -38,8 +38,8 @@ from handoff_queue.shared.types.events import (
     CancelRequested,
     UserMessageSent,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, new_word
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, create_word
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.call_questions import a_question
 from tests.doubles.jobs import a_job, claim, expire_lease, issue
@@ -67,7 +67,7 @@ def in_memory(_store: Store) -> StoredHandoff:
         checkpoints,
         checkpoints.reopened,
         lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
-        lambda text: checkpoints.messages.append(UserPrompted(message_id=new_word(), text=text)),
+        lambda text: checkpoints.messages.append(UserPrompted(message_id=create_word(), text=text)),
         lambda call_id, _: checkpoints.answers.update({call_id: CallAnswer(is_approved=True)}),
     )
 
@@ -85,7 +85,7 @@ def in_the_store(store: Store) -> StoredHandoff:
         store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
     def say(text: str) -> None:
-        event = UserMessageSent(message_id=new_word(), text=ref(text))
+        event = UserMessageSent(message_id=create_word(), text=make_ref(text))
         store.user_messages.send(job_id, event, text)
 
     def approve(call_id: str, asked: int) -> None:
@@ -122,7 +122,7 @@ def stored(request: pytest.FixtureRequest, store: Store) -> StoredHandoff:
 
 
 def test_a_fresh_handoff_has_no_checkpoints(stored: StoredHandoff) -> None:
-    assert stored.checkpoints.earlier_checkpoints() == ()
+    assert stored.checkpoints.load_earlier_checkpoints() == ()
 
 
 def test_the_next_claim_finds_every_checkpoint_in_order(stored: StoredHandoff) -> None:
@@ -130,14 +130,14 @@ def test_the_next_claim_finds_every_checkpoint_in_order(stored: StoredHandoff) -
     stored.checkpoints.checkpoint(*EVERY_KIND[:2])
     for checkpoint in EVERY_KIND[2:]:
         stored.checkpoints.checkpoint(checkpoint)
-    assert stored.claim_again().earlier_checkpoints() == EVERY_KIND
+    assert stored.claim_again().load_earlier_checkpoints() == EVERY_KIND
 
 
 def test_a_waiting_reply_is_stored_before_the_next_write(stored: StoredHandoff) -> None:
     stored.checkpoints.reserve(WorstCase(700, 100, 0))
     stored.checkpoints.checkpoint(REPLIED, deferrable=True)
     stored.checkpoints.checkpoint(PROMPTED)
-    assert stored.claim_again().earlier_checkpoints() == (REPLIED, PROMPTED)
+    assert stored.claim_again().load_earlier_checkpoints() == (REPLIED, PROMPTED)
 
 
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(stored: StoredHandoff) -> None:
@@ -162,7 +162,7 @@ def test_the_unused_part_of_a_reservation_is_free_again(stored: StoredHandoff) -
 
 def test_a_heartbeat_changes_nothing(stored: StoredHandoff) -> None:
     stored.checkpoints.heartbeat("thinking", "a draft")
-    assert stored.claim_again().earlier_checkpoints() == ()
+    assert stored.claim_again().load_earlier_checkpoints() == ()
 
 
 def test_after_a_cancel_nothing_more_is_written(stored: StoredHandoff) -> None:
@@ -180,7 +180,7 @@ def test_no_call_is_reserved_before_a_message_is_taken(stored: StoredHandoff) ->
 
     assert message.text == "shorter"
     assert stored.checkpoints.reserve(WorstCase(700, 100, 0), takes_messages=True) is None
-    assert stored.claim_again().earlier_checkpoints() == (message,)
+    assert stored.claim_again().load_earlier_checkpoints() == (message,)
 
 
 def test_an_agent_that_takes_no_messages_may_call(stored: StoredHandoff) -> None:
@@ -202,7 +202,7 @@ def test_a_question_ends_the_claim_and_the_next_claim_has_the_answer(
 
     again = stored.claim_again()
 
-    assert again.earlier_checkpoints() == (REPLIED,)
+    assert again.load_earlier_checkpoints() == (REPLIED,)
     assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
     with pytest.raises(ApprovalAwaited):
         again.ask_about_calls([a_question("toolu_2")], 60)

@@ -137,9 +137,9 @@ class PreparedJobs:
     def dead_letter(self) -> str:
         """Return the id of a dead letter. If there is none, add the message of a waiting job."""
         letters = self.jobs.store.dead_letters
-        if not letters.newest():
+        if not letters.list_newest():
             letters.add(SUPERVISOR_QUEUE, "it is a message of this test", self.waiting())
-        return letters.newest()[0].id
+        return letters.list_newest()[0].id
 
     def api_token(self) -> str:
         """Return the id of a token of the HTTP API."""

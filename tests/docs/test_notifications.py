@@ -33,7 +33,7 @@ def signed(body: bytes, at: float) -> Mapping[str, str]:
     timestamp = str(int(at))
     return {
         webhooks.TIMESTAMP_HEADER: timestamp,
-        webhooks.SIGNATURE_HEADER: webhooks.signature(SECRET, timestamp, body),
+        webhooks.SIGNATURE_HEADER: webhooks.compute_signature(SECRET, timestamp, body),
     }
 
 

@@ -27,9 +27,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.specialists.mcp_servers import read_servers
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.supervisor.assembly import QUEUES
-from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of
+from handoff_queue.supervisor.cli.request_options import read_gates_option, read_rubric
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
 from handoff_queue.supervisor.workflows import read_items, read_workflow
@@ -250,15 +250,15 @@ def check_gates(sample: Sample, folder: Path) -> None:
     facts = yaml.safe_load(sample.text)["facts"]
     columns = ",".join(facts["columns"].values())
     (folder / facts["file"]).write_text(f"{columns}\n" + ",".join("abc"[: len(facts["columns"])]))
-    assert gates_of(written(sample, folder, "gates.yaml"))
+    assert read_gates_option(written(sample, folder, "gates.yaml"))
 
 
 def check_policy(sample: Sample, folder: Path) -> None:
-    assert rules_in(written(sample, folder, "policy.yaml")).rules
+    assert read_rules(written(sample, folder, "policy.yaml")).rules
 
 
 def check_rubric(sample: Sample, folder: Path) -> None:
-    assert rubric_of(written(sample, folder, "rubric.yaml"))
+    assert read_rubric(written(sample, folder, "rubric.yaml"))
 
 
 def check_golden(sample: Sample, folder: Path) -> None:

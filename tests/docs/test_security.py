@@ -18,7 +18,7 @@ from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
-from handoff_queue.shared.types.ids import new_job_id
+from handoff_queue.shared.types.ids import create_job_id
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.handoff_publishing import SHOWN_CHARS
@@ -75,9 +75,9 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     store.dead_letters.add("researcher", "garbage", "{")
     store.due_work.sweep()
 
-    assert store.presence.announcements()
-    assert store.presence.presence([job_id]).queues == {a_spec().name, "supervisor"}
-    assert store.dead_letters.newest()
+    assert store.presence.read_announcements()
+    assert store.presence.read_presence([job_id]).queues == {a_spec().name, "supervisor"}
+    assert store.dead_letters.list_newest()
     store.connection.close()
 
 
@@ -85,7 +85,7 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     url_of_the_user: str, store: Store
 ) -> None:
     app = make_app("test", url_of_the_user, Settings(), [QUEUE])
-    steps = [{MEMBER_HEADER: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
+    steps = [{MEMBER_HEADER: f"{create_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
 
     def nothing_is_known() -> None:
         store.connection.redis.script_flush()

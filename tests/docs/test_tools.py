@@ -18,7 +18,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules, ToolPolicy
 from handoff_queue.shared.documents import extraction as elsewhere
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools import (
@@ -82,7 +82,7 @@ def test_the_first_policy_of_the_page_is_the_default(tmp_path: Path) -> None:
 def test_the_second_policy_of_the_page_has_the_described_effect(tmp_path: Path) -> None:
     _, rules = policies(tmp_path)
     policy = ToolPolicy(rules)
-    seen = Seen().plus(SeenText("Secret", ("document",)))
+    seen = Seen().add(SeenText("Secret", ("document",)))
     rates = Tool("rates", "", {}, None, sends=("rates.example",))
     other = Tool("other", "", {}, None, sends=("rates.example",))
     order = Tool("order", "", {}, None, acts=True)
@@ -98,7 +98,7 @@ def policies(folder: Path) -> list[PolicyRules]:
     for number, text in enumerate(blocks(SECTIONS["The policy of tools"], "yaml")):
         file = folder / f"{number}.yaml"
         file.write_text(text)
-        rules.append(rules_in(file))
+        rules.append(read_rules(file))
     return rules
 
 

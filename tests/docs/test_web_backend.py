@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S, MAX_THREADS
@@ -105,7 +105,7 @@ def test_each_error_has_the_status_that_the_page_names(backend: dict[str, Any]) 
 def test_the_backend_answers_with_status_503_without_redis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HANDOFF_REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
+    monkeypatch.setenv("HANDOFF_REDIS_URL", f"redis://127.0.0.1:{find_free_port()}/0")
     with serving(app_of_page()["app"]) as url, httpx2.Client(base_url=url, timeout=60) as http:
         answer = http.get(f"/jobs/{JOB}")
 

@@ -12,13 +12,13 @@ from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.system_prompt import form_of
+from handoff_queue.shared.agent.system_prompt import choose_form
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
@@ -118,8 +118,8 @@ class Run:
             STEP,
             self.handoff.expected_output_format,
             sources,
-            self.loaded.claims_by_id(),
-            form=form_of(self.handoff),
+            self.loaded.collect_claims(),
+            form=choose_form(self.handoff),
         )
         spec = a_spec(
             *(self.offered if self.offered is not None else (tool.name for tool in self.tools))
@@ -152,7 +152,7 @@ class Run:
             streams_draft=self.streams_draft,
             without_secrets=self.without_secrets,
         )
-        opening = opening_of(self.handoff, spec, self.loaded)
+        opening = build_opening(self.handoff, spec, self.loaded)
         return Agent(self.handoff, spec, opening, dependencies)
 
 

@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.review import Settlement, Settlements
-from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of, disputes_section
+from handoff_queue.supervisor.lifecycle.conflict_resolution import find_disputes, format_disputes
 from tests.doubles.simulated_job import SimulatedJob
 
 
@@ -72,12 +72,12 @@ def check_disputes(job: SimulatedJob) -> None:
     assert asked <= sum(bool(event.conflicts) for event in job.events(ConflictsFound)) + retries, (
         "once a round"
     )
-    disputes = disputes_of(job.state, job.texts)
+    disputes = find_disputes(job.state, job.texts)
     settled = job.state.judged.settled if job.state.judged else ()
     assert {dispute.conflict.id for dispute in disputes if dispute.is_settled} == {*settled}
-    text = disputes_section(disputes, "")
+    text = format_disputes(disputes, "")
     for dispute in disputes:
-        assert dispute.is_settled or dispute.line(has_markers=True) in text
+        assert dispute.is_settled or dispute.format_line(has_markers=True) in text
 
 
 def settle_randomly(job: SimulatedJob, dice: Random) -> None:

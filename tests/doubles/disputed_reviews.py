@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings, Side, Verdict
-from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements
+from handoff_queue.supervisor.lifecycle.review_arbitration import find_disagreements
 from tests.doubles.simulated_job import SimulatedJob
 
 
@@ -70,7 +70,7 @@ def rule_randomly(job: SimulatedJob, dice: Random) -> None:
         job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
         rule_on_disputes(
-            job, **{step: dice.choice(list(Side)) for step in disagreements(job.state)}
+            job, **{step: dice.choice(list(Side)) for step in find_disagreements(job.state)}
         )
 
 

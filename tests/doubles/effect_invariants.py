@@ -10,12 +10,12 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.plan_validation import after_review_in
+from handoff_queue.shared.types.plan_validation import find_steps_after_review
 from handoff_queue.shared.types.step import AFTER_REVIEW, Step
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.side_effects import (
-    after_review,
+    find_review_dependents,
     has_open_condition,
     is_passed,
 )
@@ -26,7 +26,7 @@ from tests.doubles.simulated_job import SimulatedJob
 def with_random_conditions(dice: Random, plan: Plan) -> Plan:
     """Return the plan with a few random steps that wait for the review, a person or a condition."""
     steps = tuple(_marked(dice, step) for step in plan.steps)
-    if len(after_review_in(steps)) == len(steps):
+    if len(find_steps_after_review(steps)) == len(steps):
         return plan
     return Plan.model_validate({**dict(plan), "steps": steps})
 
@@ -61,11 +61,11 @@ def check_acts_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> N
 def check_is_covered(job: SimulatedJob, step_id: StepId, step: StepState) -> None:
     """Check that the condition, the review and the approval of a starting step are complete."""
     assert not has_open_condition(step)
-    if step_id in after_review(job.state):
+    if step_id in find_review_dependents(job.state):
         assert job.state.review_over
         assert is_accepted(job.state)
     wanted = {*job.state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
-    acts = step.outline.specialist in job.acting and step_id not in helpers_of(job.state)
+    acts = step.outline.specialist in job.acting and step_id not in find_helpers(job.state)
     if step.outline.approve or (wanted and acts):
         assert step.is_approved
 
@@ -92,7 +92,7 @@ def waits_for_review_or_person(job: SimulatedJob, step_id: StepId, step: StepSta
         return False
     question = job.state.question
     is_asked = question is not None and question.what is ApprovalOf.STEP
-    waits = step_id in after_review(job.state) and not is_passed(job.state)
+    waits = step_id in find_review_dependents(job.state) and not is_passed(job.state)
     return waits or is_asked
 
 

@@ -66,6 +66,6 @@ def check_facts_were_checked(job: SimulatedJob) -> None:
     if state.submitted.fact_checker and state.status is JobStatus.OK:
         last = job.events(FactsChecked)[-1]
         assert (last.wrong, last.problem, last.is_sent_back) == (0, None, False)
-        check = job.texts.fact_check(last.result)
+        check = job.texts.get_fact_check(last.result)
         assert check is not None
         assert check.verdict is CheckVerdict.PASS

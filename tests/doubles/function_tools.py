@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.shared.agent.function_tools import function_tool
+from handoff_queue.shared.agent.function_tools import build_function_tool
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput, call_context_of
 from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.workers.tools.hosted_tools import host_tools
 from handoff_queue.workers.tools.network_proxy import Network
 from handoff_queue.workers.tools.tenant_credentials import Provider
-from handoff_queue.workers.tools.tool_host import tool_limits_of
+from handoff_queue.workers.tools.tool_host import build_tool_limits
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 
@@ -23,7 +23,7 @@ def tool_from(
     function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
 ) -> Tool:
     """Return a function as a tool that runs in this process."""
-    tool = function_tool(function, name=name, repeatable=repeatable)
+    tool = build_function_tool(function, name=name, repeatable=repeatable)
 
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         call_context = None
@@ -60,7 +60,7 @@ def hosted(
     """
     hosted_tools = host_tools(
         (folder,),
-        limits or tool_limits_of(Settings(offline=True)),
+        limits or build_tool_limits(Settings(offline=True)),
         provider,
         rules or PolicyRules(),
         network or Network(),

@@ -15,9 +15,9 @@ from handoff_queue.shared.types.handoff import (
     Manifest,
     ResultStatus,
 )
-from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 JOB = JobId("j-0123456789ab")
@@ -37,12 +37,12 @@ def a_handoff(
     *, limits: HandoffLimits | None = None, context: tuple[ContextResult, ...] = (), **changes: Any
 ) -> AgentHandoff:
     values: dict[str, Any] = {
-        "handoff_id": handoff_id(STEP, 1),
+        "handoff_id": build_handoff_id(STEP, 1),
         "job_id": JOB,
         "step_id": STEP,
         "attempt": 1,
         "assigned_to": "researcher",
-        "specialist": digest_of("spec"),
+        "specialist": compute_digest("spec"),
         "task_description": "Find what Qdrant is written in.",
         "depends_on": tuple(item.step_id for item in context),
         "context": context,
@@ -55,7 +55,7 @@ def a_handoff(
 def a_result(step: str = "before", output: Any = "Something.", **changes: Any) -> HandoffResult:
     values: dict[str, Any] = {"status": ResultStatus.OK, "output": output, "confidence": 1.0}
     return HandoffResult(
-        handoff_id=handoff_id(step, 1),
+        handoff_id=build_handoff_id(step, 1),
         job_id=JOB,
         step_id=StepId(step),
         attempt=1,
@@ -66,16 +66,19 @@ def a_result(step: str = "before", output: Any = "Something.", **changes: Any) -
 def context_of(result: HandoffResult) -> ContextResult:
     text = result.to_json()
     return ContextResult(
-        step_id=result.step_id, result=BlobRef(digest=digest_of(text), size=len(text))
+        step_id=result.step_id, result=BlobRef(digest=compute_digest(text), size=len(text))
     )
 
 
 def a_manifest(**texts: str) -> tuple[Manifest, Callable[[str], str]]:
     """Return a manifest of `NAME.md` documents, and the function that reads their texts."""
-    by_digest = {digest_of(text): text for text in texts.values()}
+    by_digest = {compute_digest(text): text for text in texts.values()}
     documents = tuple(
         Document(
-            path=f"{name}.md", digest=digest_of(text), media_type="text/markdown", chars=len(text)
+            path=f"{name}.md",
+            digest=compute_digest(text),
+            media_type="text/markdown",
+            chars=len(text),
         )
         for name, text in texts.items()
     )
@@ -92,11 +95,13 @@ def a_tool_context(
     manifest: Manifest | None = None, text_of: Callable[[str], str] | None = None
 ) -> ToolContext:
     def keep(source: str, media_type: str, text: str) -> Document:
-        return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+        return Document(
+            path=source, digest=compute_digest(text), media_type=media_type, chars=len(text)
+        )
 
     return ToolContext(
         job_id=JOB,
-        handoff_id=handoff_id(STEP, 1),
+        handoff_id=build_handoff_id(STEP, 1),
         manifest=manifest or Manifest(),
         text_of=text_of or a_manifest()[1],
         keep_document=keep,

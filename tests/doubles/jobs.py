@@ -22,10 +22,10 @@ from handoff_queue.shared.types.events import (
     HandoffIssued,
     JobSubmitted,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, create_job_id
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.usage import Usage
 
 
@@ -33,7 +33,7 @@ def submission(
     request: str = "Compare things.", limits: JobLimits | None = None, **changes: Any
 ) -> JobSubmitted:
     return JobSubmitted(
-        request=ref(request), title=request, limits=limits or JobLimits(), **changes
+        request=make_ref(request), title=request, limits=limits or JobLimits(), **changes
     )
 
 
@@ -53,7 +53,7 @@ def a_job(
     job_id = (
         JobId(store.connection.redis.hget(handoff_key(store, *parent), "child").decode())
         if parent
-        else new_job_id()
+        else create_job_id()
     )
     fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **accounts}
     due_at = store.connection.now() + 3_600
@@ -117,8 +117,8 @@ def issued_event(
         step_id=StepId(step),
         attempt=int(attempt),
         assigned_to=role,
-        handoff=ref(text_of(handoff_id)),
-        specialist=digest_of("spec"),
+        handoff=make_ref(text_of(handoff_id)),
+        specialist=compute_digest("spec"),
         group=group,
         index=index,
         max_microusd=max_microusd,
@@ -136,7 +136,7 @@ def issue_handoff(store: Store, handoff: AgentHandoff, *payloads: str) -> None:
         step_id=handoff.step_id,
         attempt=handoff.attempt,
         assigned_to="researcher",
-        handoff=ref(handoff.to_json()),
+        handoff=make_ref(handoff.to_json()),
         specialist=handoff.specialist,
         group="g1",
     )
@@ -185,7 +185,7 @@ def issue_to_a_child(store: Store, job_id: JobId, handoff_id: str) -> JobId:
     """Issue a handoff for a child job, and return the id of the child job, which is not
     submitted yet.
     """
-    child = Child(job_id=new_job_id(), limits=JobLimits())
+    child = Child(job_id=create_job_id(), limits=JobLimits())
     event = issued_event(handoff_id, "supervisor", None).model_copy(update={"child": child})
     due_at = store.connection.now() + 3_600
     store.journal.commit(
@@ -202,7 +202,9 @@ def claim(
     first: WorstCase | None = None,
 ) -> HandoffClaim:
     return store.claims.claim(
-        ClaimRequest(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
+        ClaimRequest(
+            job_id, HandoffId(handoff_id), compute_digest(text_of(handoff_id)), worker, first
+        )
     )
 
 
@@ -261,7 +263,7 @@ def finished_event(result: HandoffResult) -> HandoffFinished:
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
-        result=ref(result.to_json()),
+        result=make_ref(result.to_json()),
         usage=result.usage,
         turns=result.turns,
         stop_reason=result.stop_reason,
@@ -325,5 +327,5 @@ def reservation_verdict(claimed: HandoffClaim, worst: WorstCase) -> bytes:
 
 def reservation_answer(claimed: HandoffClaim, worst: WorstCase) -> list[bytes]:
     """Return the full answer to a reservation. A refusal includes the level of the limit."""
-    answer: list[bytes] = claimed._turn(worst=worst)
+    answer: list[bytes] = claimed._run_turn_script(worst=worst)
     return answer

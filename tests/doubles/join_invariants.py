@@ -68,7 +68,7 @@ def uncertain_parts(job: SimulatedJob, step: StepState) -> list[StepId]:
         for name, step_state in job.state.steps.items()
         if step_state.status is not StepStatus.SETTLED
     )
-    may_change = job.state.downstream(unsettled)
+    may_change = job.state.find_downstream(unsettled)
     return [
         part
         for part in step.outline.depends_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from tests.doubles.jobs import submission
 
 
@@ -20,7 +20,7 @@ def many_jobs(store: Store, count: int) -> list[JobId]:
             "tenant": tenant,
         }
         commits.append(
-            Commit(new_job_id(), 0, [submission()], fields=fields, due_at=due_at, creates=True)
+            Commit(create_job_id(), 0, [submission()], fields=fields, due_at=due_at, creates=True)
         )
     for start in range(0, count, 1_000):
         store.journal.commit_each(commits[start : start + 1_000])

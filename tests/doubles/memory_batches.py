@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.providers.anthropic.stream import usage_of
+from handoff_queue.shared.providers.anthropic.stream import parse_usage
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.model import ModelCall, ModelReply
@@ -71,7 +71,7 @@ class MemoryBatches:
         self._fail()
         return [self._state(batch) for batch in self.batches if batch.created_at >= since]
 
-    def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
+    def fetch_outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
         self._fail()
         batch = self._named(batch_id)
         self._state(batch)
@@ -113,7 +113,7 @@ class MemoryBatches:
             ModelReply(
                 blocks,
                 reply.stop_reason or "end_turn",
-                usage_of(reply.usage),
+                parse_usage(reply.usage),
                 reply.model or batch.call.model,
             )
         )

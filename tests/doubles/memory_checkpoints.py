@@ -68,7 +68,7 @@ class MemoryCheckpoints:
     """Limiter that has admitted the last call."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
+    def load_earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return tuple(checkpoint_adapter.validate_json(text) for text in self.saved)
 
     @property

@@ -40,7 +40,7 @@ class MemoryPayloads(PayloadStore):
     def load_fetched_pages(self, job_id: JobId) -> list[Document]:
         return []
 
-    def missing_documents(
+    def find_missing_documents(
         self, digests: Sequence[str], work_s: float, tenant: str = "default"
     ) -> set[str]:
         return set()

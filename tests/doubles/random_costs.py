@@ -14,8 +14,8 @@ from handoff_queue.supervisor.quoting.cost_simulation import (
     CostSample,
     QuoteScore,
     RemainingWork,
-    quote_of,
-    score_of,
+    compute_quote,
+    compute_score,
 )
 
 NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
@@ -60,9 +60,9 @@ class CostSimulation:
             for n, name in enumerate(names)
         }
         work = RemainingWork(steps, ("assessor",))
-        quote = quote_of(work, self._past(), 0, 0.0, str(self.dice.random()))
+        quote = compute_quote(work, self._past(), 0, 0.0, str(self.dice.random()))
         cost, seconds = self._actual_cost(work)
-        if (score := score_of(quote, cost, seconds)) is not None:
+        if (score := compute_score(quote, cost, seconds)) is not None:
             self.scores.insert(0, score)
             del self.scores[NEWEST_SCORES:]
         cost_most = quote.microusd.most if quote.microusd else 0.0

@@ -43,11 +43,11 @@ from handoff_queue.supervisor.lifecycle.commands import (
     RunRole,
     StartChild,
 )
-from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import count_steps_left, find_helpers
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.side_effects import after_review
+from handoff_queue.supervisor.lifecycle.side_effects import find_review_dependents
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.conflicting_claims import a_claim, check_disputes, settle_randomly
 from tests.doubles.disputed_reviews import check_disputed_reviews, insist_randomly, rule_randomly
@@ -227,7 +227,7 @@ class RandomJob(SimulatedJob):
         check_disputes(self)
         check_disputed_reviews(self)
         check_facts_were_checked(self)
-        extra_rounds = self.state.patches.changes if after_review(self.state) else 0
+        extra_rounds = self.state.patches.changes if find_review_dependents(self.state) else 0
         most = self.state.submitted.limits.max_rounds + 1 + extra_rounds
         assert len(self.state.rounds_now) <= most
         assert self.state.reworks <= self.state.submitted.limits.max_rounds
@@ -331,7 +331,7 @@ class RandomJob(SimulatedJob):
     def any_answer(self, name: StepId) -> str | Step | None:
         """Return a random answer for a step in need. Two steps may wait for the same input step."""
         state = self.planner_view[0]
-        if steps_left(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
+        if count_steps_left(state) and name not in find_helpers(state) and self.dice.random() < 0.7:
             return an_input_step(f"h{len(self.journal)}")
         return self.dice.choice(["42", None])
 

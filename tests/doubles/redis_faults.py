@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from handoff_queue.shared.local.child_process_restarts import Processes
-from handoff_queue.shared.local.redis_server import access_from, find_server
+from handoff_queue.shared.local.redis_server import find_server, reuse_access
 from tests.waiting import wait_until
 
 HIGHEST_PORT = 55_536
@@ -28,7 +28,9 @@ class OwnRedis:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._access = next(
-            access for access in iter(lambda: access_from(None), None) if access.port < HIGHEST_PORT
+            access
+            for access in iter(lambda: reuse_access(None), None)
+            if access.port < HIGHEST_PORT
         )
         self._command = [
             *(
@@ -67,16 +69,16 @@ def _answers(client: Any) -> bool:
 
 def kill_redis(processes: Processes) -> None:
     """Kill Redis, and return when it has restarted."""
-    pid = processes.pids()["redis"]
+    pid = processes.get_pids()["redis"]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: processes.pids().get("redis", pid) != pid, expected="another Redis")
+    wait_until(lambda: processes.get_pids().get("redis", pid) != pid, expected="another Redis")
     processes.wait_until_ready()
 
 
 @contextmanager
 def silent_redis(processes: Processes) -> Iterator[None]:
     """Let Redis accept connections without answering, as after a network failure."""
-    pid = processes.pids()["redis"]
+    pid = processes.get_pids()["redis"]
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.shared.providers.anthropic.stream import usage_of
+from handoff_queue.shared.providers.anthropic.stream import parse_usage
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.model import Block, CallProgress, ModelCall, ModelReply
 from handoff_queue.testing import Reply
@@ -27,7 +27,7 @@ class ScriptedModel:
             raise reply
         blocks: tuple[Block, ...] = tuple(dict(block) for block in reply.blocks)
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
-        usage = usage_of(reply.usage)
+        usage = parse_usage(reply.usage)
         for end in range(0, len(text), max(1, len(text) // 4)):
             on_progress(CallProgress(text=text[:end], usage=usage))
         return ModelReply(blocks, reply.stop_reason or "end_turn", usage, reply.model or call.model)

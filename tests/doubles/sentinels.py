@@ -20,7 +20,7 @@ from typing import Any
 import redis
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.redis_server import find_server, version_of
+from handoff_queue.shared.local.redis_server import find_server, read_version
 from tests import forked_processes
 from tests.doubles.tls_proxy import ADDRESS, INSIDE, a_certificate
 from tests.waiting import wait_until
@@ -66,7 +66,7 @@ class WatchedRedis:
         return [name for name in self.ports if name.startswith("sentinel")]
 
     def kill(self, name: str) -> None:
-        os.kill(self.processes.pids()[name], signal.SIGKILL)
+        os.kill(self.processes.get_pids()[name], signal.SIGKILL)
 
     def wait_for_copy(self) -> None:
         """Wait until the replica has all data of the primary."""
@@ -184,7 +184,7 @@ def _bind_options(watched: WatchedRedis) -> list[str]:
         return [f"bind {ADDRESS}"]
     return [
         f"bind {INSIDE} {ADDRESS}",
-        *([f"bind-source-addr {INSIDE}"] if version_of(find_server()) >= (7,) else []),
+        *([f"bind-source-addr {INSIDE}"] if read_version(find_server()) >= (7,) else []),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.settings.settings import Settings
 
@@ -21,7 +21,7 @@ _SETTINGS = Settings.model_validate(
 @contextmanager
 def model_at(url: str) -> Iterator[AnthropicModel]:
     """Yield the model that a worker would build from its settings."""
-    model = model_from(_SETTINGS.model_copy(update={"anthropic_base_url": url}))
+    model = create_model(_SETTINGS.model_copy(update={"anthropic_base_url": url}))
     assert isinstance(model, AnthropicModel)
     with closing(model):
         yield model

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.events import (
@@ -29,7 +29,7 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     HandoffResult,
     ResultStatus,
-    ref,
+    make_ref,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
@@ -184,7 +184,7 @@ class SimulatedJob:
             self.state = evolve(self.state, recorded)
 
     def store_text(self, text: str) -> BlobRef:
-        stored = ref(text)
+        stored = make_ref(text)
         self.payloads[stored.digest] = text
         return stored
 
@@ -196,7 +196,7 @@ class SimulatedJob:
     ) -> BlobRef:
         """Finish a handoff. `changes`: fields of its result."""
         result = a_result_of(of, status, **changes)
-        self.append(handoff_finished_event(result, ""))
+        self.append(build_handoff_finished_event(result, ""))
         return self.store_result(result)
 
     def finish(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
@@ -311,7 +311,7 @@ class SimulatedJob:
 
     def failure_reason(self, name: str) -> str | None:
         """Return the reason for a step's result if it is not `ok`."""
-        return self.texts.why(self.step(name).trouble)
+        return self.texts.explain(self.step(name).trouble)
 
     @property
     def open_names(self) -> set[str]:

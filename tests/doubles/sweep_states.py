@@ -6,7 +6,7 @@ from handoff_queue.chaos.faults import delete_queue
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
     a_job,
@@ -103,7 +103,7 @@ def count_unfinished_evaluations(store: Store, job_id: JobId) -> int:
 
 def running_and_queued(store: Store) -> tuple[JobId, JobId]:
     """Return a job that has begun, and a job that no supervisor has evaluated yet."""
-    fresh = new_job_id()
+    fresh = create_job_id()
     fields: dict[str, str | int] = {"status": "queued"}
     store.journal.commit(
         Commit(

@@ -33,4 +33,4 @@ def sealed_client(url: str, folder: Path | None) -> Client:
 
 def sealing_of(jobs: Client, folder: Path) -> Sealing:
     """Return the encryption with a folder of keys on the store of a client."""
-    return Sealing(KeyFiles(folder), jobs.store.jobs.owner)
+    return Sealing(KeyFiles(folder), jobs.store.jobs.find_owner)

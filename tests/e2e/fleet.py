@@ -20,7 +20,7 @@ from typing import Any
 
 from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fair_queue import member_of
+from handoff_queue.shared.store.fair_queue import get_member
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
@@ -263,7 +263,9 @@ class Fleet:
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
 
     def handoff_info(self, job_id: JobId, handoff_id: str) -> HandoffInfo:
-        return self.jobs.store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+        return self.jobs.store.jobs.read_handoffs(job_id, [HandoffId(handoff_id)])[
+            HandoffId(handoff_id)
+        ]
 
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
         """Return the id of the process that runs a handoff."""
@@ -289,23 +291,23 @@ class Fleet:
         """
         return {
             int(announcement.worker.rpartition(":")[2])
-            for announcement in self.jobs.store.presence.announcements()
+            for announcement in self.jobs.store.presence.read_announcements()
         }
 
     def has_logged(self, text: str, job_id: JobId) -> bool:
         """Return whether a process has logged this text about the job."""
         logs = [
-            self.system.processes.log_of(name).read_text(errors="replace")
-            for name in self.system.processes.pids()
+            self.system.processes.get_log_path(name).read_text(errors="replace")
+            for name in self.system.processes.get_pids()
         ]
         return any(text in line and job_id in line for log in logs for line in log.splitlines())
 
     def log_of(self, pid: int) -> Path:
         """Return the log file of a process."""
-        return self.system.processes.log_of(
+        return self.system.processes.get_log_path(
             next(
                 name
-                for name, process_id in self.system.processes.pids().items()
+                for name, process_id in self.system.processes.get_pids().items()
                 if process_id == pid
             )
         )
@@ -314,11 +316,11 @@ class Fleet:
         """Send a signal to a process of the fleet. After SIGKILL, wait until the process is
         gone, so that `is_complete` does not count it as alive.
         """
-        assert pid in self.system.processes.pids().values(), "only what this test has started"
+        assert pid in self.system.processes.get_pids().values(), "only what this test has started"
         os.kill(pid, number)
         if number is signal.SIGKILL:
             wait_until(
-                lambda: pid not in self.system.processes.pids().values(),
+                lambda: pid not in self.system.processes.get_pids().values(),
                 expected="the end of a process",
             )
 
@@ -342,7 +344,7 @@ class Fleet:
             matching = [
                 message
                 for message in self.redis.lrange(SPECIALIST, 0, -1)
-                if (member_of(json.loads(message)) or "").startswith(f"{job_id}/")
+                if (get_member(json.loads(message)) or "").startswith(f"{job_id}/")
             ]
             return matching if len(matching) == steps else []
 
@@ -361,7 +363,7 @@ class Fleet:
     def is_complete(self) -> bool:
         """Return whether every process of the fleet runs and takes work."""
         processes = self.system.processes
-        return len(processes.pids()) == len(processes._children) and all(
+        return len(processes.get_pids()) == len(processes._children) and all(
             child.is_ready() for child in processes._children.values()
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from tests.docs.sample_files import SHOWN
 from tests.docs.samples import commands, of_page
 from tests.e2e.commands import Handoff
@@ -76,7 +76,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         file.parent.mkdir()
         file.write_text(of_page(*SHOWN[name]))
     with ExitStack() as parts:
-        parts.enter_context(home.started("up", "--serve-port", str(free_port())))
+        parts.enter_context(home.started("up", "--serve-port", str(find_free_port())))
         started = System(home, other, exported(home))
         parts.enter_context(other.started(*worker_command.split()[1:], **started.variables))
         wait_until(

@@ -67,7 +67,7 @@ def test_a_worker_that_dies_during_a_call_pays_for_no_earlier_call_again(tmp_pat
             return tool_call_reply(("search_documents", {"query": "Who wrote these notes?"}))
         if not cut.is_set():
             cut.set()
-            worker = next(iter(system.jobs.store.presence.announcements())).worker
+            worker = next(iter(system.jobs.store.presence.read_announcements())).worker
             os.kill(int(worker.rpartition(":")[2]), signal.SIGKILL)
         proof = claim("c1", "Ada wrote the notes.", source="notes.md", quote=QUOTE)
         return result_reply("Ada wrote the notes [c1].", claims=[proof])

@@ -51,7 +51,7 @@ def wait_for_question(fleet: Fleet, job_id: JobId, subject: ApprovalOf) -> None:
 
 
 def kill_supervisors(fleet: Fleet) -> None:
-    for name, pid in fleet.system.processes.pids().items():
+    for name, pid in fleet.system.processes.get_pids().items():
         if name.startswith("s"):
             fleet.kill(pid)
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")

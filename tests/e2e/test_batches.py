@@ -90,7 +90,7 @@ class Batched:
         """Wait until the store has the id of the batch of a handoff, and return the batch."""
 
         def find() -> Batch | None:
-            handoffs = self.jobs.store.jobs.handoffs(job_id, [handoff_id])
+            handoffs = self.jobs.store.jobs.read_handoffs(job_id, [handoff_id])
             doing = handoffs[handoff_id].doing if handoffs else ""
             for batch in self.server.batches.created:
                 if f"waits for batch {batch.batch_id}" in doing:

@@ -152,7 +152,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
         timeout_s=60,
         expected="calls",
     )
-    pid = system.processes.pids()["w1"]
+    pid = system.processes.get_pids()["w1"]
     os.kill(pid, signal.SIGKILL)
     greedy.release[name].set()
 
@@ -163,7 +163,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     )
     assert "the job's budget is spent" in " ".join(result.notes)
     assert (greedy.paid[name], result.usage["turns"]) == (10, 10)
-    wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, expected="the worker")
+    wait_until(lambda: "w1" in system.processes.get_pids(), timeout_s=30, expected="the worker")
 
 
 def test_a_review_that_rewords_its_request_ends_with_open_points(
@@ -272,7 +272,7 @@ def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
             submit_one_by_one()
-        today = jobs.store.daily_budgets.today("default").tenant
+        today = jobs.store.daily_budgets.read_today("default").tenant
         jobs.store.connection.close()
 
     assert statuses[0] is JobStatus.OK
@@ -343,7 +343,7 @@ def test_half_a_dollar_pays_for_the_review_of_five_steps_after_two_kills(
                 timeout_s=60,
                 expected="calls that wait for an answer",
             )
-            os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
+            os.kill(system.processes.get_pids()["everyone"], signal.SIGKILL)
         model.release.set()
         result = jobs.result(job_id, wait_s=90)
         jobs.store.connection.close()

@@ -285,7 +285,7 @@ def test_an_unanswered_call_stops_the_job_or_runs_as_the_policy_says(mail: MailF
 def test_a_mail_is_sent_once_although_all_processes_are_killed(mail: MailFleet) -> None:
     job_id = mail.submit("killed", "send")
     (question,) = mail.wait_for_questions(job_id)
-    for name, pid in mail.fleet.system.processes.pids().items():
+    for name, pid in mail.fleet.system.processes.get_pids().items():
         if name != "redis":
             mail.fleet.kill(pid)
     mail.fleet.jobs.approve(job_id, question=question["version"])

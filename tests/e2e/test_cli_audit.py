@@ -76,12 +76,12 @@ def test_all_commands_about_the_fleet_leave_their_entries(run: Run, store: Store
     job_id = run("submit", "Compare.").strip()
     for body in (job_id, "nonsense", "more nonsense"):
         store.dead_letters.add("writer", "it is a test", body)
-    newest, _, oldest = store.dead_letters.newest()
+    newest, _, oldest = store.dead_letters.list_newest()
     run("dead", "requeue", oldest.id)
     run("dead", "drop", newest.id)
     run("dead", "drop", "--all")
     run("token", "create", "ci", "--access", "read")
-    run("token", "revoke", store.api_tokens.all()[0].id)
+    run("token", "revoke", store.api_tokens.list_all()[0].id)
     store.connection.redis.hset(keys.job(job_id), "status", "ok")  # type: ignore[arg-type]
     run("delete", job_id)
 

@@ -167,7 +167,7 @@ def test_a_lost_redis_is_reported_at_once_and_nothing_is_lost(
 
     with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for_text("submitted")
-        os.kill(processes.pids()["redis"], signal.SIGKILL)
+        os.kill(processes.get_pids()["redis"], signal.SIGKILL)
         handoff.wait_for_text("trying again", timeout_s=5)
         assert process.wait(timeout=20) == NO_REDIS
 

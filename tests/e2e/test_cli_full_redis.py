@@ -96,7 +96,7 @@ def test_without_announcements_any_name_can_be_paused_except_a_typo(url: str) ->
     store, jobs = open_store(url, Settings()), client.connect(url, Settings(offline=True))
     jobs.pause("researcher")
 
-    assert list(store.pauses.all()) == ["researcher"]
+    assert list(store.pauses.read_all()) == ["researcher"]
     for typo in ("asessor", "unacked", "Researcher", "roles"):
         with pytest.raises(UserError, match="no worker serves or has served"):
             jobs.pause(typo)

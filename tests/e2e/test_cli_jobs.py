@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.supervisor.client.export import Export, record_in
-from handoff_queue.supervisor.client.job_result import report_of
+from handoff_queue.supervisor.client.job_result import build_report
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
 
@@ -150,7 +150,7 @@ def test_the_output_of_show_can_be_rebuilt_from_an_exported_file(
 
     assert (completed.returncode, completed.stdout) == (0, "")
     file = Export.from_json((handoff.folder / "job.json").read_text())
-    assert json.loads(report_of(record_in(file)).to_json()) == exported
+    assert json.loads(build_report(record_in(file)).to_json()) == exported
 
 
 @pytest.mark.parametrize("name", ["job.json", "an export"])
@@ -300,7 +300,7 @@ def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: 
     assert '{"job_id": 8}' in dead("show", middle)
     assert json.loads(dead("show", middle, "--json"))["queue"] == "researcher"
     assert dead("drop", middle) == "1 dead letter dropped\n"
-    assert [letter.body for letter in store.dead_letters.newest()] == [
+    assert [letter.body for letter in store.dead_letters.list_newest()] == [
         '{"job_id": 9}',
         '{"job_id": 7}',
     ]

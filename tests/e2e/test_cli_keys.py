@@ -15,8 +15,8 @@ from redis.exceptions import NoPermissionError
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server
-from handoff_queue.shared.settings.ports import free_port
-from handoff_queue.shared.trust.key_files import key_variables, private_key_file
+from handoff_queue.shared.settings.ports import find_free_port
+from handoff_queue.shared.trust.key_files import build_key_variables, find_private_key_file
 from handoff_queue.supervisor.cli.console_process import has_server
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
 
@@ -56,7 +56,7 @@ def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
 @pytest.fixture
 def redis_port(handoff: Handoff) -> Iterator[int]:
     """Make users, start a Redis that has them, and return its port."""
-    port = free_port()
+    port = find_free_port()
     address = f"redis://127.0.0.1:{port}/0"
     for roles in (
         ["--specialist", "analyst"],
@@ -131,7 +131,7 @@ def test_a_wrong_call_is_an_error_of_one_line(
 def test_a_system_with_keys_runs_a_job_and_refuses_a_client_without_a_key(
     handoff: Handoff,
 ) -> None:
-    up = ("up", "--keys", "keys", "--serve-port", str(free_port()))
+    up = ("up", "--keys", "keys", "--serve-port", str(find_free_port()))
     with handoff.started(*up) as system:
         handoff.wait_for_text("Ctrl-C stops everything")
         variables = exported(handoff)
@@ -153,7 +153,7 @@ def test_a_system_with_keys_runs_a_job_and_refuses_a_client_without_a_key(
 
 def test_a_worker_with_the_key_of_another_role_does_not_start(handoff: Handoff) -> None:
     assert handoff.run("keys", "init", "keys", "--specialist", "researcher").returncode == 0
-    key = private_key_file(handoff.folder / "keys", "worker-researcher")
+    key = find_private_key_file(handoff.folder / "keys", "worker-researcher")
     refused = handoff.run(
         *("worker", "analyst"),
         HANDOFF_REDIS_URL="redis://127.0.0.1:1/0",
@@ -167,11 +167,11 @@ def test_a_worker_with_the_key_of_another_role_does_not_start(handoff: Handoff) 
 def test_a_worker_in_the_shell_of_a_client_says_that_it_takes_its_own_key(handoff: Handoff) -> None:
     assert handoff.run("keys", "init", "keys").returncode == 0
     keys = handoff.folder / "keys"
-    variables = key_variables(keys, "client")
+    variables = build_key_variables(keys, "client")
     url = "redis://127.0.0.1:1/0"
 
     for command in (("worker", "analyst"), ("supervisor",)):
-        own = private_key_file(keys, command[0])
+        own = find_private_key_file(keys, command[0])
         with handoff.started(*command, HANDOFF_REDIS_URL=url, **variables):
             handoff.wait_for_text(
                 f"handoff: HANDOFF_SIGNING_KEY is the key of client: the {command[0]} signs with"

@@ -53,7 +53,7 @@ def test_a_schedule_is_listed_shown_paused_run_and_removed(
     assert re.fullmatch(
         r"news  0 9 \* \* mon-fri  next [0-9-]{10} 09:00 CES?T  What is new\?\n", added
     )
-    assert store.jobs.owner(job_id) == "default"  # type: ignore[arg-type]
+    assert store.jobs.find_owner(job_id) == "default"  # type: ignore[arg-type]
     assert "  this month:  $0 of $20.0000\n" in shown
     assert f"  last job:    {job_id}\n" in shown
     assert "  paused  " in paused
@@ -68,7 +68,7 @@ def test_the_request_may_begin_with_a_dash_and_may_come_from_stdin(
 ) -> None:
     schedule.out(*ADD, "--tenant", "acme", "--after", "last", "--", "-5 degrees: what now?")
 
-    (stored,) = store.schedules.all()
+    (stored,) = store.schedules.list_all()
     assert (stored.title, stored.tenant, stored.follows_last) == (
         "-5 degrees: what now?",
         "acme",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.celery_process import build_celery_command
 from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
@@ -182,7 +182,9 @@ def without_streams(numbers: str, command: list[str]) -> list[str]:
 def full_disk_worker(handoff: Handoff, url: str, full_disk: int) -> Process:
     """Start the Celery process that `handoff worker` becomes, with its streams on a full disk."""
     return forked_processes.start(
-        celery_command("handoff_queue.workers.app", "worker", "-n", "full@%h", "-Q", "researcher"),
+        build_celery_command(
+            "handoff_queue.workers.app", "worker", "-n", "full@%h", "-Q", "researcher"
+        ),
         handoff.environment(HANDOFF_REDIS_URL=url),
         handoff.folder,
         full_disk,
@@ -198,11 +200,11 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     start_worker: Callable[[Handoff, str, int], Process],
 ) -> None:
     store = system.jobs().store
-    before = len(store.presence.announcements())
+    before = len(store.presence.read_announcements())
     worker = start_worker(handoff, system.url_of("worker"), full_disk)
     try:
         wait_until(
-            lambda: len(store.presence.announcements()) > before,
+            lambda: len(store.presence.read_announcements()) > before,
             expected="an announcement of the worker",
         )
         assert worker.poll() is None

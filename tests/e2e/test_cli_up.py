@@ -27,7 +27,7 @@ import redis
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.local.redis_server import RedisAccess, write_access
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
@@ -88,7 +88,7 @@ def signers_of(variables: dict[str, Any], job_id: str) -> dict[str, str]:
         elif isinstance(event, HandoffFinished):
             ended.append(roles[event.handoff_id])
         if stamp:
-            holder = keyring.holder(read_stamp(stamp).signature[:KEY_ID_CHARS])
+            holder = keyring.find_holder(read_stamp(stamp).signature[:KEY_ID_CHARS])
             assert holder is not None
             signers |= dict.fromkeys(ended, holder[0])
             ended.clear()
@@ -174,7 +174,7 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
             parts.enter_context(socket.create_server(("127.0.0.1", DEFAULT_PORT)))
         (home.folder / ".handoff").mkdir()
         write_access(home.folder / ".handoff" / "redis-access.json", taken)
-        up = ("up", "--worker", "researcher=2", "--flower", "--flower-port", str(free_port()))
+        up = ("up", "--worker", "researcher=2", "--flower", "--flower-port", str(find_free_port()))
         system = parts.enter_context(Handoff(home.folder, is_cold=True).started(*up))
         variables = exported(home)
         url = variables["HANDOFF_REDIS_URL"]
@@ -210,8 +210,8 @@ class SecondStart:
     """
 
     first: FirstStart
-    flower_port: int = field(default_factory=free_port)
-    console_port: int = field(default_factory=free_port)
+    flower_port: int = field(default_factory=find_free_port)
+    console_port: int = field(default_factory=find_free_port)
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
     _parts: ExitStack = field(default_factory=ExitStack)
 
@@ -374,7 +374,7 @@ def test_a_job_ends_although_the_commands_of_the_docs_kill_all_workers(
     text = of_page("docs/get-started/offline.md", "console", "kill -9")
     before, kill, _ = commands(text)
     program = shlex.join(handoff.command())
-    with handoff.started("up", "--serve-port", str(free_port())):
+    with handoff.started("up", "--serve-port", str(find_free_port())):
         variables = exported(handoff)
 
         submitted = subprocess.run(
@@ -473,7 +473,7 @@ def test_up_refuses_a_taken_port_for_flower_before_anything_starts(handoff: Hand
 def test_no_process_starts_with_a_placeholder_as_a_password(
     handoff: Handoff, command: tuple[str, ...], variable: str, value: str
 ) -> None:
-    free = str(free_port())
+    free = str(find_free_port())
     arguments = (*command, "--flower-port", free) if "--flower" in command else command
 
     line = error_line(handoff.run(*arguments, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def test_each_row_takes_its_branch_although_supervisors_are_killed_during_the_de
     job_id = fleet.jobs.submit(request)
     for call in held:
         call.release.set()
-        for name, pid in fleet.system.processes.pids().items():
+        for name, pid in fleet.system.processes.get_pids().items():
             if name.startswith("s"):
                 fleet.kill(pid)
     result = fleet.wait_for_end(job_id, within_s=120)

@@ -44,7 +44,7 @@ def test_deferred_handoffs_survive_all_processes_and_continue_in_time(fleet: Fle
         deferred = fleet.handoff_info(job_id, f"{role}.1")
         assert (deferred.state, deferred.claims) == ("issued", 0)
         assert deferred.doing.startswith("rate limit (claude-")
-    pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
+    pids = {name: pid for name, pid in fleet.system.processes.get_pids().items() if name != "redis"}
     for pid in pids.values():
         fleet.kill(pid)
 

@@ -24,9 +24,9 @@ from subprocess import CompletedProcess
 import pytest
 
 from handoff_queue.chaos.leaks import keys_without_expiry
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import (
@@ -239,13 +239,13 @@ class Reader:
         """Start a command that stays, wait until it is ready, and press Ctrl-C."""
         program, *arguments = words
         commands = (Celery if program == "celery" else Handoff)(self.folder)
-        port = free_port()
+        port = find_free_port()
         if "--flower" in arguments:
             set_option(arguments, "--flower-port", port)
         if "serve" in arguments:
             set_option(arguments, "--port", port)
         if "up" in arguments:
-            set_option(arguments, "--serve-port", free_port())
+            set_option(arguments, "--serve-port", find_free_port())
         if "flower" in arguments:
             variables |= {
                 "FLOWER_PORT": str(port),
@@ -279,7 +279,7 @@ class Reader:
     def key_of_app(self, words: Sequence[str]) -> str:
         """Return the private key of a process of plain Celery, which takes no other key."""
         identity = "supervisor" if "handoff_queue.supervisor.app" in words else "worker"
-        return str(private_key_file(Path(self.shell["HANDOFF_KEYS"]).parent, identity))
+        return str(find_private_key_file(Path(self.shell["HANDOFF_KEYS"]).parent, identity))
 
     def fitting(self, words: Sequence[str], word: str) -> str:
         """Return the word, or the thing that it stands for in a sample."""

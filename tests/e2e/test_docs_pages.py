@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from tests.docs.samples import Sample, commands, of_page, samples
 from tests.e2e.commands import Handoff
@@ -103,7 +103,7 @@ class Reader:
             self.variables[setting[1]] = shlex.split(value)[0]
 
     def start(self, line: str) -> None:
-        port = free_port()
+        port = find_free_port()
         self.addresses[f"http://127.0.0.1:{SERVERS[line]}"] = f"http://127.0.0.1:{port}"
         with (self.folder / "server").open("wb") as log:
             server = subprocess.Popen(

@@ -144,7 +144,7 @@ def mail_fleet(running_mail_fleet: MailFleet) -> MailFleet:
 
 def kill_one(fleet: Fleet, dice: Random) -> None:
     """Kill a random process, and wait until it has restarted."""
-    pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
+    pids = {name: pid for name, pid in fleet.system.processes.get_pids().items() if name != "redis"}
     fleet.kill(pids[dice.choice(sorted(pids))])
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
 
@@ -192,7 +192,7 @@ def test_no_mail_is_sent_before_the_review_and_the_approval_and_then_it_is_sent_
     wait_until(lambda: waits_for_approval(fleet, job_id), expected="the question about the step")
     assert fleet.model.calls["letter", "assessor", 1] == 1
     for name in ("s1", "w1", "w2", "w3"):
-        fleet.kill(fleet.system.processes.pids()[name])
+        fleet.kill(fleet.system.processes.get_pids()[name])
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
     assert (waits_for_approval(fleet, job_id), mail_fleet.sent("letter")) == (True, Counter())
 

@@ -51,13 +51,13 @@ def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_ha
         jobs = client.connect(system.redis_url, Settings(offline=True, tenant_keys=folder))
         wait_until(jobs.store.presence.load_served_specialists, timeout_s=60, expected="the worker")
         job_id = jobs.submit(Request(WORDS, tenant="acme", documents=DOCUMENTS))
-        log = system.processes.log_of("w1")
+        log = system.processes.get_log_path("w1")
         wait_until(
             lambda: "this process has no keys of tenants" in log.read_text(),
             timeout_s=60,
             expected="the reason in the log",
         )
-        os.kill(system.processes.pids()["w1"], signal.SIGTERM)
+        os.kill(system.processes.get_pids()["w1"], signal.SIGTERM)
         system.start_worker("w2", app, queues)
 
         assert jobs.wait(job_id, 90) in (JobStatus.OK, JobStatus.PARTIAL)

@@ -90,7 +90,7 @@ def test_the_users_worker_runs_the_task_once_with_the_end_of_the_job(
         assert set(end) == {"job_id", "status", "reason"}
         assert len(task_id) == 36
         assert redis_url not in "".join(
-            system.processes.log_of(name).read_text(errors="replace")
+            system.processes.get_log_path(name).read_text(errors="replace")
             for name in ("supervisor", "everyone")
         )
 
@@ -104,10 +104,10 @@ def test_a_task_that_is_sent_again_after_a_kill_of_the_supervisor_keeps_its_id(
         with system_with_host(tmp_path, broker, redis_url, IMPATIENT_SUPERVISOR) as system:
             job_id = submit(system, notify.s())
             wait_until(lambda: tries(system, job_id), expected="the first try")
-            pid = system.processes.pids()["supervisor"]
+            pid = system.processes.get_pids()["supervisor"]
             os.kill(pid, signal.SIGKILL)
             wait_until(
-                lambda: system.processes.pids().get("supervisor") not in (None, pid),
+                lambda: system.processes.get_pids().get("supervisor") not in (None, pid),
                 expected="another supervisor",
             )
             proxy.open(address.hostname or "", address.port or 0)

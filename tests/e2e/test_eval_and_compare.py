@@ -117,7 +117,7 @@ def test_eval_stores_a_summary_for_the_console(system: EvaluatedSystem) -> None:
     first = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "stored")
     again = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "stored")
 
-    (stored,) = [run for run in system.jobs.store.evaluations.newest() if run.run == "stored"]
+    (stored,) = [run for run in system.jobs.store.evaluations.list_newest() if run.run == "stored"]
     (variant,) = stored.variants
     assert (stored.golden, variant.mode, variant.model) == ("golden.jsonl", "single", None)
     assert (variant.passed, variant.trials, variant.score) == (1, 2, 4.0)

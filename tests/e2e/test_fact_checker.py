@@ -171,7 +171,7 @@ def test_a_kill_of_a_supervisor_during_a_check_changes_nothing(
     first = script.held[0]
     job_id = submit(fleet)
     assert first.arrived.wait(MAX_WAIT_S)
-    for name, pid in fleet.system.processes.pids().items():
+    for name, pid in fleet.system.processes.get_pids().items():
         if name == "s1":
             fleet.kill(pid)
     first.release.set()

@@ -123,7 +123,7 @@ def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffI
     handoffs = [
         event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
     ]
-    return fleet.jobs.store.jobs.handoffs(job_id, handoffs)
+    return fleet.jobs.store.jobs.read_handoffs(job_id, handoffs)
 
 
 def test_hundreds_of_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_slot(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.types.names import (
     ROLES_QUEUE,
@@ -57,7 +57,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    handoff, port = Handoff(tmp_path_factory.mktemp("up")), free_port()
+    handoff, port = Handoff(tmp_path_factory.mktemp("up")), find_free_port()
     url = f"{redis_server}?prefix=pages"
     up = ("up", "--no-serve", "--flower", "--flower-port", str(port))
     with handoff.started(*up, HANDOFF_REDIS_URL=url, FLOWER_BASIC_AUTH=LOG_IN):

@@ -9,8 +9,8 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import declare_queues
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import new_job_id
-from handoff_queue.shared.types.names import JOB, task_of
+from handoff_queue.shared.types.ids import create_job_id
+from handoff_queue.shared.types.names import JOB, get_task
 from tests.e2e.events import FlowerView, watched_events
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 from tests.waiting import MAX_WAIT_S, wait_until
@@ -187,7 +187,7 @@ def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
     events.wait_for_state(job_id, "a.1", "SUCCESS")
     assert "REJECTED" not in events.states_of(job_id, "a.1")
     wait_until(
-        lambda: pid not in fleet.system.processes.pids().values(),
+        lambda: pid not in fleet.system.processes.get_pids().values(),
         timeout_s=60,
         expected="the end of the stopped worker",
     )
@@ -204,7 +204,7 @@ def test_a_deferred_handoff_of_a_cancelled_job_was_revoked(
 
     task = events.wait_for_state(job_id, "a.1", "REVOKED")
     wait_until(
-        lambda: task.name == task_of(SPECIALIST),
+        lambda: task.name == get_task(SPECIALIST),
         expected="the task's name in an event of its worker",
     )
     assert events.states_of(job_id, "a.1")[-1] == "REVOKED"
@@ -241,10 +241,10 @@ def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(
 
 
 def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: FlowerView) -> None:
-    app, job_id = fleet.admin._dispatcher._app, new_job_id()
+    app, job_id = fleet.admin._dispatcher._app, create_job_id()
     declare_queues(app, [SPECIALIST])
     before = invalid_letters(fleet)
-    app.send_task(task_of(SPECIALIST), args=("{",), queue=SPECIALIST, task_id=f"{job_id}:a.1")
+    app.send_task(get_task(SPECIALIST), args=("{",), queue=SPECIALIST, task_id=f"{job_id}:a.1")
 
     assert "dead letter" in events.wait_for_state(job_id, "a.1", "FAILURE").exception
     assert invalid_letters(fleet) == before + 1, "the message is kept as a dead letter"
@@ -253,5 +253,5 @@ def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: FlowerVi
 def invalid_letters(fleet: Fleet) -> int:
     return sum(
         letter.queue == SPECIALIST and letter.body == "{"
-        for letter in fleet.jobs.store.dead_letters.newest()
+        for letter in fleet.jobs.store.dead_letters.list_newest()
     )

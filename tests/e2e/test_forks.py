@@ -15,7 +15,7 @@ from handoff_queue.supervisor.client.forks import ForkOptions
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
 from handoff_queue.supervisor.workflows import Items
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import MAX_WAIT_S
@@ -289,7 +289,7 @@ def test_the_case_of_a_fork_of_one_step_has_the_changed_task_alone(
 
 
 def test_a_job_with_items_is_not_a_case(fleet: Fleet, handoff: Handoff) -> None:
-    workflow = workflow_in(WORKFLOW_WITH_ITEMS)
+    workflow = parse_workflow(WORKFLOW_WITH_ITEMS)
     items = Items(lines=("alpha", "beta"))
     job_id = fleet.jobs.submit(Request("golden items", workflow=workflow, items=items))
     fleet.wait_for_success(job_id)

@@ -96,7 +96,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def freezes(fleet: Fleet, *names: str) -> int:
     """Return how often the watchdog ended a process with one of the names."""
     return sum(
-        fleet.system.processes.log_of(name).read_text(errors="replace").count(WATCHDOG_LINE)
+        fleet.system.processes.get_log_path(name).read_text(errors="replace").count(WATCHDOG_LINE)
         for name in names
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 from handoff_queue.chaos.leaks import UNACKED, UNACKED_INDEX
 from handoff_queue.shared.store.dead_letters import MAX_BODY_CHARS, DeadLetter
-from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE, get_task
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 
@@ -29,7 +29,7 @@ def no_letters(fleet: Fleet) -> Iterator[None]:
 
 
 UNKNOWN_JOB = "j-000000000000"
-TASKS = {SPECIALIST: (task_of(SPECIALIST), "no handoff"), SUPERVISOR_QUEUE: (ADVANCE, UNKNOWN_JOB)}
+TASKS = {SPECIALIST: (get_task(SPECIALIST), "no handoff"), SUPERVISOR_QUEUE: (ADVANCE, UNKNOWN_JOB)}
 """Task of each queue, and an argument that it rejects."""
 
 
@@ -118,12 +118,12 @@ def unacknowledged(fleet: Fleet) -> set[bytes]:
 @pytest.mark.parametrize("queue", [SPECIALIST, SUPERVISOR_QUEUE])
 def test_invalid_messages_become_dead_letters_and_no_process_ends(fleet: Fleet, queue: str) -> None:
     messages, unacknowledged_before = invalid_messages(queue), unacknowledged(fleet)
-    processes = fleet.system.processes.pids()
+    processes = fleet.system.processes.get_pids()
     for message in messages.values():
         fleet.redis.lpush(queue, message)
 
     def new_letters() -> list[DeadLetter]:
-        newest = fleet.jobs.store.dead_letters.newest()
+        newest = fleet.jobs.store.dead_letters.list_newest()
         return newest if len(newest) >= len(messages) else []
 
     letters = wait_until(new_letters, expected="a dead letter for each")
@@ -139,14 +139,14 @@ def test_invalid_messages_become_dead_letters_and_no_process_ends(fleet: Fleet, 
         expected="the acknowledgement of every message",
     )
     fleet.wait_for_success(fleet.submit(f"after-garbage-{queue}", a="", b="a"))
-    assert fleet.system.processes.pids() == processes
+    assert fleet.system.processes.get_pids() == processes
 
 
 @pytest.mark.parametrize("queue", [SPECIALIST, SUPERVISOR_QUEUE])
 def test_invalid_headers_and_callbacks_end_no_process(fleet: Fleet, queue: str) -> None:
     """The message is valid for a task. Only the task can check these fields."""
     unacknowledged_before = unacknowledged(fleet)
-    processes = fleet.system.processes.pids()
+    processes = fleet.system.processes.get_pids()
     headers: list[dict[str, Any]] = [
         {"redelivered": []},
         {"is_eager": 1},
@@ -178,11 +178,11 @@ def test_invalid_headers_and_callbacks_end_no_process(fleet: Fleet, queue: str) 
         expected="the acknowledgement of every message",
     )
     fleet.wait_for_success(fleet.submit(f"after-oddities-{queue}", a=""))
-    assert fleet.system.processes.pids() == processes
+    assert fleet.system.processes.get_pids() == processes
 
 
 def test_an_invalid_broadcast_message_is_dropped(fleet: Fleet) -> None:
-    processes = fleet.system.processes.pids()
+    processes = fleet.system.processes.get_pids()
     for channel in fleet.redis.pubsub_channels("*pidbox*"):
         fleet.redis.publish(channel, b"[1]")
         fleet.redis.publish(channel, b"{}")
@@ -190,4 +190,4 @@ def test_an_invalid_broadcast_message_is_dropped(fleet: Fleet) -> None:
         fleet.redis.publish(channel, b"[" * 100_000)
 
     fleet.wait_for_success(fleet.submit("after-noise", a=""))
-    assert fleet.system.processes.pids() == processes
+    assert fleet.system.processes.get_pids() == processes

@@ -53,7 +53,7 @@ def test_a_users_task_runs_again_after_a_kill_of_its_worker(
         host.send_task("host.hold", ignore_result=True)
         wait_until(lambda: host_redis.llen(STARTED) == 1, expected="the host's task")
 
-        os.kill(processes.pids()["host"], signal.SIGKILL)
+        os.kill(processes.get_pids()["host"], signal.SIGKILL)
 
         wait_until(
             lambda: host_redis.llen(STARTED) == 2, expected="the second run of the host's task"
@@ -61,9 +61,11 @@ def test_a_users_task_runs_again_after_a_kill_of_its_worker(
         host_redis.rpush(MAY_END, "now")
         wait_until(lambda: host_redis.get(ENDED) == b"1", expected="the end of the host's task")
         job_ids = {job_id.decode() for job_id in host_redis.lrange(STARTED, 0, -1)}
-    assert set(store.jobs.newest(9)) == job_ids
-    assert not store.presence.presence().queues, (
+    assert set(store.jobs.list_newest(9)) == job_ids
+    assert not store.presence.read_presence().queues, (
         "the user's worker does not count as one of our processes"
     )
-    assert "INFO/MainProcess] host@" in processes.log_of("host").read_text(), "Celery's own log"
+    assert "INFO/MainProcess] host@" in processes.get_log_path("host").read_text(), (
+        "Celery's own log"
+    )
     host.close()

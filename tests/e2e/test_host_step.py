@@ -87,10 +87,10 @@ def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
         workflow = read_workflow(str(tmp_path / "stock.yaml"))
         job_id = jobs.submit(Request("How many are there?", workflow=workflow))
         wait_until(lambda: calls(host), timeout_s=60, expected="the host's task")
-        pid = system.processes.pids()["stock"]
+        pid = system.processes.get_pids()["stock"]
         os.kill(pid, signal.SIGKILL)
         wait_until(
-            lambda: system.processes.pids().get("stock") not in (None, pid),
+            lambda: system.processes.get_pids().get("stock") not in (None, pid),
             expected="another worker",
         )
         host.rpush("host:go", "now")
@@ -101,7 +101,7 @@ def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
         assert result.answer == {"article": "A-1042", "items": 12}
         assert (call["job_id"], call["step_id"], call["task"]) == (job_id, "look", "A-1042")
         assert len(task_id) == 36
-        logs = [system.processes.log_of(name).read_text() for name in ("supervisor", "stock")]
+        logs = [system.processes.get_log_path(name).read_text() for name in ("supervisor", "stock")]
         assert redis_url not in "".join(logs)
         jobs.store.connection.close()
 

@@ -79,7 +79,7 @@ def test_all_processes_killed_at_once_restart_and_continue(fleet: Fleet) -> None
     job_id = fleet.submit("kill-all", a="", b="", c="a b")
     for call in held:
         assert call.arrived.wait(MAX_WAIT_S)
-    pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
+    pids = {name: pid for name, pid in fleet.system.processes.get_pids().items() if name != "redis"}
     for pid in pids.values():
         fleet.kill(pid)
 

@@ -169,7 +169,7 @@ def test_a_task_survives_a_kill_of_the_server_the_supervisors_and_the_workers(
         task_id = asyncio.run(submit(url))
         assert held.arrived.wait(30)
         process.send_signal(signal.SIGKILL)
-        for name, pid in fleet.system.processes.pids().items():
+        for name, pid in fleet.system.processes.get_pids().items():
             if name != "redis":
                 fleet.kill(pid)
         process.wait()
@@ -292,5 +292,5 @@ def test_a_client_over_stdio_has_the_access_level_and_the_tenant_of_the_command(
     assert f"there is no job {foreign}" in str(answers[2])
     assert "this needs operate" in str(answers[3])
     submitted = answers[5]["result"]["structuredContent"]["job_id"]
-    assert jobs.store.jobs.owner(submitted) == "acme"
+    assert jobs.store.jobs.find_owner(submitted) == "acme"
     assert not jobs.info(own).status.has_ended

@@ -141,7 +141,7 @@ def test_a_specialist_calls_a_tool_of_a_server_and_no_place_has_the_secret(fleet
 def test_a_server_that_dies_or_hangs_costs_a_failed_result_and_the_worker_goes_on(
     fleet: Fleet,
 ) -> None:
-    pids = fleet.system.processes.pids()
+    pids = fleet.system.processes.get_pids()
     died = run(fleet, "stormy", ("weather__die", {}))
     hung = run(fleet, "foggy", ("slow__hang", {}))
     again = run(fleet, "sunny-again", ("weather__forecast", {"place": "Bonn"}))
@@ -149,7 +149,7 @@ def test_a_server_that_dies_or_hangs_costs_a_failed_result_and_the_worker_goes_o
     assert "weather: the server has ended; the call may have run" in died
     assert "slow: the server did not answer within 15 s; the call may have run" in hung
     assert "Sunny in Bonn." in again
-    assert fleet.system.processes.pids() == pids
+    assert fleet.system.processes.get_pids() == pids
 
 
 def test_a_tool_with_an_effect_runs_once_although_its_worker_is_killed(

@@ -90,7 +90,7 @@ def test_the_second_job_of_the_guide_finds_the_note_and_does_not_pay_for_a_searc
     for _ in range(2):
         done = handoff.run(*ask, HANDOFF_REDIS_URL=system.redis_url)
         assert done.returncode == OK, done.stderr
-        results.append(jobs.result(jobs.store.jobs.newest(1)[0]))
+        results.append(jobs.result(jobs.store.jobs.list_newest(1)[0]))
 
     first, second = results
     assert (first.usage["turns"], second.usage["turns"]) == (4, 2), "no search, and no new note"

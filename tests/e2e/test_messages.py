@@ -120,11 +120,11 @@ def test_a_malformed_message_becomes_a_dead_letter_with_its_reason_and_no_proces
     letters = fleet.jobs.store.dead_letters
     bodies = {"{", '{"schema_version": 7, "job_id": "j-000000000000"}', "42"}
     wait_until(
-        lambda: {letter.body for letter in letters.newest()} == bodies,
+        lambda: {letter.body for letter in letters.list_newest()} == bodies,
         expected="a dead letter for each message",
     )
 
-    assert all(letter.queue == SPECIALIST and letter.reason for letter in letters.newest())
+    assert all(letter.queue == SPECIALIST and letter.reason for letter in letters.list_newest())
     fleet.wait_for_success(fleet.submit("after-garbage", a=""))
 
 

@@ -86,7 +86,7 @@ def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_
     assert held.arrived.wait(60)
     with watcher.started("watch", job_id, **system.environment) as watching:
         watcher.wait_for_text("handed over")
-        os.kill(system.processes.pids()["first"], signal.SIGKILL)
+        os.kill(system.processes.get_pids()["first"], signal.SIGKILL)
         watcher.wait_for_text(WAITS_WITH_COMMAND, timeout_s=REPORTED_WITHIN_S)
         listed = json.loads(
             watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
@@ -121,7 +121,7 @@ def test_a_queued_job_waits_for_the_first_supervisor(redis_url: str, tmp_path: P
             system_on(redis_url, processes, folder, (SUPERVISOR,)),
         ):
             watcher.wait_for_text("no longer waits for a supervisor")
-        assert "supervisor" not in jobs.store.presence.presence().queues, (
+        assert "supervisor" not in jobs.store.presence.read_presence().queues, (
             "a stopping supervisor withdraws its announcement"
         )
 
@@ -137,7 +137,7 @@ def test_the_next_command_finds_all_processes_of_a_ready_system(
         require_processes(jobs)
 
         assert jobs.store.presence.load_served_specialists()
-        assert SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
+        assert SUPERVISOR_QUEUE in jobs.store.presence.read_presence().queues
 
 
 def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_pa
         redis.script_flush()
         redis.config_resetstat()
         system.start_worker(*ALL_SPECIALISTS)
-        log = system.processes.log_of(ALL_SPECIALISTS[0])
+        log = system.processes.get_log_path(ALL_SPECIALISTS[0])
 
         def refused_tries() -> int:
             commands = redis.info("commandstats")

@@ -16,7 +16,7 @@ import pytest
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
+from handoff_queue.shared.observability.trace_ids import derive_handoff_span, derive_job_span
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
@@ -79,7 +79,7 @@ class TracedFleet:
 
     def trace_of(self, job_id: JobId) -> list[ReceivedSpan]:
         """Wait for the job's span, and return all received spans of its trace."""
-        span_id = f"{job_span(job_id):016x}"
+        span_id = f"{derive_job_span(job_id):016x}"
         job_spans = wait_until(
             lambda: [span for span in self.collector.spans if span.span_id == span_id],
             expected="the span of the job",
@@ -218,7 +218,7 @@ def test_the_trace_of_a_job_contains_its_child_jobs(traced: TracedFleet) -> None
 def test_spans_follow_the_semantic_conventions(job: TracedJob) -> None:
     job_id, trace = job.job_id, job.trace
 
-    agent_span_id = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
+    agent_span_id = f"{derive_handoff_span(job_id, HandoffId('a.1')):016x}"
     agent = next(span for span in trace if span.span_id == agent_span_id)
     assert agent.name == "invoke_agent generalist"
     expected = {
@@ -259,7 +259,7 @@ def test_the_trace_is_complete_after_a_kill_of_a_worker(traced: TracedFleet) -> 
     held = traced.fleet.model.hold("trace-kill", "a", turn=2)
     job_id = submit_plan(traced, "trace-kill", turns=2, a="")
     assert held.arrived.wait(MAX_WAIT_S)
-    agent_span_id = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
+    agent_span_id = f"{derive_handoff_span(job_id, HandoffId('a.1')):016x}"
     wait_until(
         lambda: [span for span in traced.collector.spans if span.parent_id == agent_span_id],
         expected="the first turn's spans",
@@ -292,8 +292,8 @@ def test_log_lines_have_the_id_of_their_trace(traced: TracedFleet, job: TracedJo
     trace_id = job.trace[0].trace_id
 
     logs = [
-        traced.fleet.system.processes.log_of(name).read_text()
-        for name in traced.fleet.system.processes.pids()
+        traced.fleet.system.processes.get_log_path(name).read_text()
+        for name in traced.fleet.system.processes.get_pids()
         if name != "redis"
     ]
     lines = [

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.celery_process import check_app
 from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
 from handoff_queue.workers.tools import tool_host
 from handoff_queue.workers.tools.hosted_tools import host_tools
-from handoff_queue.workers.tools.tool_host import tool_limits_of
+from handoff_queue.workers.tools.tool_host import build_tool_limits
 from tests import forked_processes
 from tests.e2e.breaker_fleet import SLOTS, start_breaker_fleet
 from tests.e2e.fleet import Fleet, Script
@@ -111,19 +111,19 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
     fleet.wait_for_success(fleet.submit("bad", **steps))
 
-    (worker,) = fleet.jobs.store.presence.announcements()
+    (worker,) = fleet.jobs.store.presence.read_announcements()
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
 
 
 def test_hanging_tools_do_not_keep_a_stopping_worker_alive(fleet: Fleet) -> None:
     fleet.model.specialists["stopped"] = "breaker"
     fleet.wait_for_success(fleet.submit("stopped", broken=""))
-    pid = fleet.system.processes.pids()["worker"]
+    pid = fleet.system.processes.get_pids()["worker"]
 
     os.kill(pid, signal.SIGTERM)
 
     wait_until(
-        lambda: fleet.system.processes.pids().get("worker") != pid, expected="the worker's end"
+        lambda: fleet.system.processes.get_pids().get("worker") != pid, expected="the worker's end"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_tools_file_that_blocks_at_import_is_named_early_and_in_the_error(
     monkeypatch.setattr(tool_host, "LOADED_WITHIN_S", BEGUN_WITHIN_S + 0.1)
 
     with pytest.raises(InvalidTool, match=rf"^{tmp_path}/busy\.py: not loaded within"):
-        host_tools((tmp_path,), tool_limits_of(Settings()))
+        host_tools((tmp_path,), build_tool_limits(Settings()))
 
     assert f"handoff: still loading {tmp_path}/busy.py\n" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 from handoff_queue.testing import (
     Json,
     MessagesServer,
@@ -152,7 +152,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def run_workflow(
     jobs: Client, finds: str, reads: str, order: str = "A-1", after: JobId | None = None
 ) -> tuple[JobId, JobResult]:
-    workflow = workflow_in(WORKFLOW.format(finds=finds, reads=reads, order=order))
+    workflow = parse_workflow(WORKFLOW.format(finds=finds, reads=reads, order=order))
     job_id = jobs.submit(Request("Where is it?", workflow=workflow, after=after))
     return job_id, jobs.result(job_id, wait_s=60)
 
@@ -214,7 +214,7 @@ def test_a_step_opens_the_result_of_its_own_job_and_not_of_the_job_before(jobs: 
 
 
 def test_a_step_opens_the_sources_of_two_child_jobs_with_equal_steps(jobs: Client) -> None:
-    job_id = jobs.submit(Request("Where are they?", workflow=workflow_in(TWO_TEAMS)))
+    job_id = jobs.submit(Request("Where are they?", workflow=parse_workflow(TWO_TEAMS)))
     result = jobs.result(job_id, wait_s=60)
 
     assert_reader_cited_the_tool(result, "A-1", "A-2")

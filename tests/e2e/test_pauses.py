@@ -21,7 +21,7 @@ STEPS = ("a", "b", "c", "d", "e")
 def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
     """Unpause all roles after each test, because the tests share the fleet."""
     yield
-    for role in fleet.jobs.store.pauses.agents():
+    for role in fleet.jobs.store.pauses.list_agents():
         fleet.admin.unpause(role)
 
 
@@ -65,7 +65,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
 
 
 def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) -> None:
-    logs = [fleet.system.processes.log_of(name) for name in ("w1", "w2", "w3")]
+    logs = [fleet.system.processes.get_log_path(name) for name in ("w1", "w2", "w3")]
 
     def balance() -> set[int]:
         """Return 0 for a worker that consumes the queue, and 1 for a worker that has left it.
@@ -107,7 +107,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     fleet.admin.unpause("planner")
     fleet.wait_for_success(job_id)
     assert (
-        fleet.jobs.store.jobs.handoffs(job_id, [HandoffId("planner.1")])[
+        fleet.jobs.store.jobs.read_handoffs(job_id, [HandoffId("planner.1")])[
             HandoffId("planner.1")
         ].claims
         == 1

@@ -137,7 +137,7 @@ def test_a_worker_killed_after_a_summary_repeats_only_the_call_in_flight(
             )
             assert model.arrived.wait(MAX_WAIT_S)
             pid = worker_of(jobs, job_id)
-            assert pid in system.processes.pids().values()
+            assert pid in system.processes.get_pids().values()
             os.kill(pid, signal.SIGKILL)
             result = jobs.result(job_id, wait_s=MAX_WAIT_S)
             model.release.set()
@@ -162,4 +162,4 @@ def test_a_worker_killed_after_a_summary_repeats_only_the_call_in_flight(
 def worker_of(jobs: Client, job_id: JobId) -> int:
     """Return the id of the process that runs the handoff."""
     name = HandoffId("answer.1")
-    return int(jobs.store.jobs.handoffs(job_id, [name])[name].worker.rpartition(":")[2])
+    return int(jobs.store.jobs.read_handoffs(job_id, [name])[name].worker.rpartition(":")[2])

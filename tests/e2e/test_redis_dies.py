@@ -33,7 +33,7 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
             system.start_worker(name, app, queues, 2, "-P", pool)
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
-        before = system.processes.pids()
+        before = system.processes.get_pids()
 
         for number, busy in enumerate(["nobody", "a", "planner", "a"]):
             held = script.hold(f"killed-{number}", busy)
@@ -43,6 +43,6 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
             held.release.set()
             assert fleet.wait_for_success(job_id or fleet.submit(f"killed-{number}", a="", b="a"))
 
-        after = system.processes.pids()
+        after = system.processes.get_pids()
         assert {name: after[name] for name in "sw"} == {name: before[name] for name in "sw"}
         fleet.jobs.store.connection.close()

@@ -55,7 +55,7 @@ def fleet(running_fleet: Fleet) -> Fleet:
 
 def stop_redis(processes: Processes) -> int:
     """Stop Redis with SIGSTOP, so that its clients get no answer. Return its process id."""
-    pid = processes.pids()["redis"]
+    pid = processes.get_pids()["redis"]
     os.kill(pid, signal.SIGSTOP)
     return pid
 
@@ -64,11 +64,11 @@ def kill_and_stop_redis(processes: Processes) -> int:
     """Kill Redis, and stop its successor with SIGSTOP while it starts. Return the successor's
     process id.
     """
-    old_pid = processes.pids()["redis"]
+    old_pid = processes.get_pids()["redis"]
     os.kill(old_pid, signal.SIGKILL)
     pid = wait_until(
         lambda: next(
-            (pid for pid in [processes.pids().get("redis")] if pid and pid != old_pid), None
+            (pid for pid in [processes.get_pids().get("redis")] if pid and pid != old_pid), None
         ),
         expected="another Redis",
     )
@@ -97,7 +97,7 @@ def test_processes_that_could_not_renew_their_leases_repeat_no_call(
     busy = fleet.pid_of(planning_job, "planner.1")
     name, idle = next(
         pid
-        for pid in fleet.system.processes.pids().items()
+        for pid in fleet.system.processes.get_pids().items()
         if pid[0].startswith("s") and pid[1] != busy
     )
 
@@ -105,7 +105,7 @@ def test_processes_that_could_not_renew_their_leases_repeat_no_call(
     fleet.kill(idle)  # A supervisor that starts now knows of no silence.
     wait_for_seconds(SILENCE_S)
     wait_until(
-        lambda: fleet.system.processes.pids().get(name) not in (None, idle),
+        lambda: fleet.system.processes.get_pids().get(name) not in (None, idle),
         expected="another supervisor",
     )
     os.kill(redis, signal.SIGCONT)

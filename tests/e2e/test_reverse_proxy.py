@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.supervisor.cli.console_process import has_server
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request
@@ -84,7 +84,7 @@ def site(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "HANDOFF_SERVE_GROUPS_HEADER": "X-Forwarded-Groups",
         "HANDOFF_SERVE_ACCESS": "queue-operators=operate,staff=read",
     }
-    port = free_port()
+    port = find_free_port()
     with (
         served(Handoff(folder), url, **settings) as (_, server),
         Processes(folder / "processes") as processes,

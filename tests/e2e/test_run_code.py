@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue import JobStatus, Mode, Request
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.testing import (
     Json,
     MessagesServer,
@@ -147,7 +147,7 @@ def test_the_coder_runs_the_function_that_it_answers_with(
     (file,) = first["files"]
     text = second["stdout"].rstrip("\n")
     assert text.startswith("[2, 3, 5, 7, ")
-    assert (file["digest"], file["bytes"]) == (digest_of(text), len(text))
+    assert (file["digest"], file["bytes"]) == (compute_digest(text), len(text))
     assert second["inputs"] == {"inputs/primes.txt": file["source"]}
 
 

@@ -21,9 +21,9 @@ from handoff_queue.shared.types.events import JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.client import Client
-from handoff_queue.supervisor.client.cron import last_slot
+from handoff_queue.supervisor.client.cron import find_last_slot
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
+from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system
@@ -67,7 +67,7 @@ def due_slots(jobs: Client, name: str) -> list[int]:
     slots: list[int] = []
     before_that = jobs.store.connection.now()
     for _ in range(SLOTS):
-        slots.insert(0, last_slot(CRON, "UTC", before_that))
+        slots.insert(0, find_last_slot(CRON, "UTC", before_that))
         before_that = slots[0] - 1
     before = stored_schedule(jobs, name)
     after = before.schedule.model_copy(update={"next_slot": slots[0]})
@@ -93,7 +93,7 @@ def test_each_slot_makes_one_job_when_all_supervisors_are_killed(
     wait_until(lambda: is_done(jobs, name), timeout_s=120, expected="the jobs of all slots")
 
     schedule = stored_schedule(jobs, name).schedule
-    of_slots = [job_of_slot(schedule, slot) for slot in slots]
+    of_slots = [derive_slot_job_id(schedule, slot) for slot in slots]
     started = {job.job_id: job for job in jobs.newest(100) if job.title == request.text}
     assert set(of_slots) == set(started)
     assert {job.status for job in started.values()} == {JobStatus.OK}
@@ -128,7 +128,7 @@ def followed(jobs: Client, job_id: JobId) -> JobId | None:
 
 def kill_supervisors(system: RunningSystem) -> None:
     """Kill every supervisor that lives, so that none is left from before."""
-    for name, pid in system.processes.pids().items():
+    for name, pid in system.processes.get_pids().items():
         if name in SUPERVISORS:
             with suppress(ProcessLookupError):  # the supervisor at the failpoint has just died
                 os.kill(pid, signal.SIGKILL)

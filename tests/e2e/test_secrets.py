@@ -68,7 +68,7 @@ def redis_contents(fleet: Fleet) -> dict[str, str]:
 def logs_of(fleet: Fleet) -> dict[str, str]:
     logs = {
         path.name: path.read_text(errors="replace")
-        for path in fleet.system.processes.log_of("w1").parent.glob("*.log")
+        for path in fleet.system.processes.get_log_path("w1").parent.glob("*.log")
     }
     assert len(logs) >= 6
     return logs

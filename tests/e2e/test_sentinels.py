@@ -57,7 +57,7 @@ def fleet(tmp_path: Path, watched: WatchedRedis) -> Iterator[Fleet]:
 def test_a_job_survives_a_failover_and_repeats_no_call(
     fleet: Fleet, watched: WatchedRedis, tmp_path: Path
 ) -> None:
-    before = watched.processes.pids()
+    before = watched.processes.get_pids()
     held = fleet.model.hold("lost-master", "a")
     job_id = fleet.submit("lost-master", a="", b="a")
     assert held.arrived.wait(MAX_WAIT_S)
@@ -70,7 +70,7 @@ def test_a_job_survives_a_failover_and_repeats_no_call(
 
     assert fleet.wait_for_success(job_id)
     assert set(fleet.model.calls.values()) == {1}, fleet.model.calls
-    after = watched.processes.pids()
+    after = watched.processes.get_pids()
     assert [after[name] for name in PROCESSES] == [before[name] for name in PROCESSES]
     completed = Handoff(tmp_path).run("watch", job_id, HANDOFF_REDIS_URL=watched.url)
     assert (completed.returncode, completed.stdout.strip()) == (
@@ -106,7 +106,7 @@ def _check_no_password(watched: WatchedRedis) -> None:
             expected="the processes' answers",
         )
     output = json.dumps(stats) + "".join(
-        watched.processes.log_of(name).read_text() for name in PROCESSES
+        watched.processes.get_log_path(name).read_text() for name in PROCESSES
     )
     app.close()
     assert watched.password not in output

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import redis
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import open_store
@@ -34,7 +34,7 @@ def served(
     handoff: Handoff, redis_url: str, *arguments: str, **environment: str
 ) -> Iterator[tuple[Any, str]]:
     """Start the server, and yield its process and its URL."""
-    port = free_port()
+    port = find_free_port()
     command = ("serve", "--port", str(port), *arguments)
     variables = {"HANDOFF_REDIS_URL": redis_url, "HANDOFF_OFFLINE": "true", **environment}
     with handoff.started(*command, **variables) as process:
@@ -219,7 +219,7 @@ def test_a_taken_port_is_one_line(handoff: Handoff, redis_url: str) -> None:
 
 
 def test_a_missing_redis_is_one_line(handoff: Handoff) -> None:
-    url = f"redis://127.0.0.1:{free_port()}/0"
+    url = f"redis://127.0.0.1:{find_free_port()}/0"
 
     refused = handoff.run("serve", HANDOFF_REDIS_URL=url)
 
@@ -229,7 +229,7 @@ def test_a_missing_redis_is_one_line(handoff: Handoff) -> None:
 @pytest.mark.parametrize("host", ["a" * 70, "192.0.2.1", " "])
 def test_a_bad_host_is_one_line(host: str, handoff: Handoff, redis_url: str) -> None:
     refused = handoff.run(
-        "serve", "--host", host, "--port", str(free_port()), HANDOFF_REDIS_URL=redis_url
+        "serve", "--host", host, "--port", str(find_free_port()), HANDOFF_REDIS_URL=redis_url
     )
 
     assert "--host" in error_line(refused, BAD_INPUT)
@@ -251,7 +251,7 @@ def test_a_server_without_a_token_listens_on_loopback_only_and_says_so(
 def test_every_address_needs_a_token_and_says_how_to_make_one(
     handoff: Handoff, redis_url: str
 ) -> None:
-    arguments = ("serve", "--host", "0.0.0.0", "--port", str(free_port()))
+    arguments = ("serve", "--host", "0.0.0.0", "--port", str(find_free_port()))
 
     refused = handoff.run(*arguments, HANDOFF_REDIS_URL=redis_url)
 

@@ -76,7 +76,7 @@ def test_control_commands_of_another_application_do_not_reach_our_processes(
     other_app = Celery("theirs", broker=redis_url, set_as_current=False)
     start_fleet(processes, redis_url, tmp_path)
     processes.wait_until_ready()
-    pids = processes.pids()
+    pids = processes.get_pids()
     with app_of(redis_url) as app:
         wait_until(
             lambda: nodes_of(app) == own_nodes, timeout_s=60, expected="our processes' answers"
@@ -86,7 +86,7 @@ def test_control_commands_of_another_application_do_not_reach_our_processes(
         other_app.control.shutdown()
 
         assert nodes_of(app) == own_nodes
-    assert processes.pids() == pids
+    assert processes.get_pids() == pids
     other_app.close()
 
 

@@ -80,7 +80,7 @@ class Office:
         handoff_id = self.handoff_of(job_id)
         if handoff_id is None:
             return False
-        info = self.jobs.store.jobs.handoffs(job_id, [handoff_id])[handoff_id]
+        info = self.jobs.store.jobs.read_handoffs(job_id, [handoff_id])[handoff_id]
         return info.doing.startswith("equal handoff j-") and info.deferred_until is not None
 
     def follow(self, name: str) -> JobId:

@@ -92,7 +92,7 @@ def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
     pool: str, tmp_path: Path
 ) -> None:
     with fleet_with_pool(pool, tmp_path) as fleet:
-        pid = fleet.system.processes.pids()["worker"]
+        pid = fleet.system.processes.get_pids()["worker"]
         with held_calls(fleet, "deploy", ["long", "short"]) as (long, short):
             job_id = fleet.submit("deploy", turns=2, **plan_of(["long", "short"]))
             assert long.arrived.wait(MAX_WAIT_S)
@@ -118,7 +118,7 @@ def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
 @contextmanager
 def frozen_supervisor(fleet: Fleet) -> Iterator[None]:
     """Freeze the supervisor until the block ends, so that no sweeper publishes a lost message."""
-    pid = fleet.system.processes.pids()["supervisor"]
+    pid = fleet.system.processes.get_pids()["supervisor"]
     fleet.kill(pid, signal.SIGSTOP)
     try:
         yield

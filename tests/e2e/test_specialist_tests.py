@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.trust.key_files import key_variables, make_keys
+from handoff_queue.shared.trust.key_files import build_key_variables, make_keys
 from tests import forked_processes
 from tests.docs.samples import of_page
 from tests.e2e.commands import Handoff
@@ -35,7 +35,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
     """The variables that `handoff up` prints. The Redis does not answer."""
     keys = tmp_path / "keys"
     make_keys(keys)
-    return {"HANDOFF_REDIS_URL": "redis://127.0.0.1:1/0", **key_variables(keys, "client")}
+    return {"HANDOFF_REDIS_URL": "redis://127.0.0.1:1/0", **build_key_variables(keys, "client")}
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path, shell: dict[str, str]) -> None:

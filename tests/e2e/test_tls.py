@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
-from handoff_queue.shared.local.redis_server import PrivateRedis, access_from
+from handoff_queue.shared.local.redis_server import PrivateRedis, reuse_access
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
@@ -49,7 +49,7 @@ def url_with(processes: Processes, folder: Path) -> UrlWith:
     a_certificate(folder, "stranger")
     redis = PrivateRedis(processes, folder, append_only=False)
     redis.start()
-    port = access_from(None).port
+    port = reuse_access(None).port
     command = [
         sys.executable,
         "-m",

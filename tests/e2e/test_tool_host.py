@@ -100,7 +100,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_a_crash_of_a_tool_costs_one_result_and_a_tool_sees_no_key_of_its_worker(
     fleet: Fleet,
 ) -> None:
-    pid = fleet.system.processes.pids()["worker"]
+    pid = fleet.system.processes.get_pids()["worker"]
     fleet.model.specialists["damaged"] = "breaker"
 
     fleet.wait_for_success(fleet.submit("damaged", broken=""))
@@ -112,7 +112,7 @@ def test_a_crash_of_a_tool_costs_one_result_and_a_tool_sees_no_key_of_its_worker
     assert "PATH" in results
     assert "canary" not in results
     assert fleet.system.redis_url not in results
-    assert fleet.system.processes.pids()["worker"] == pid
+    assert fleet.system.processes.get_pids()["worker"] == pid
 
 
 def test_no_process_of_a_tool_outlives_a_killed_worker(fleet: Fleet) -> None:

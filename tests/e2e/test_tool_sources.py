@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.export import export_of
+from handoff_queue.supervisor.client.export import build_export
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, tool_call_reply
 from tests.e2e.fleet import SHORT_LEASES
@@ -63,7 +63,7 @@ def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_
         jobs = system.jobs()
         job_id = jobs.submit(Request("Where is order A-2?", mode=Mode.SINGLE))
         result = jobs.result(job_id, wait_s=60)
-        export = export_of(jobs.store, Settings(), job_id, texts=True)
+        export = build_export(jobs.store, Settings(), job_id, texts=True)
         jobs.store.connection.close()
 
     assert (result.status, result.answer) == (JobStatus.OK, "Order A-2 was shipped on 3 May [1].")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 def test_stats_counts_running_and_waiting_work(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(
-        lambda: len(fleet.jobs.store.presence.announcements()) == 3,
+        lambda: len(fleet.jobs.store.presence.read_announcements()) == 3,
         expected="the restart of workers that earlier tests have killed",
     )
     job_id, held = fleet.occupy("numbers")

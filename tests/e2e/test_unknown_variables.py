@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from tests.e2e.commands import Handoff
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_process_logs_an_unknown_variable_in_one_warning(
     arguments, ready = {
         "supervisor": ([], " ready."),
         "worker": (["researcher"], " ready."),
-        "serve": (["--port", str(free_port())], "/v1/reference"),
+        "serve": (["--port", str(find_free_port())], "/v1/reference"),
     }[command]
 
     with handoff.started(

@@ -75,12 +75,14 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         system.processes.start(worker)
         presence = system.admin.store.presence
         wait_until(
-            lambda: UNKNOWN in presence.presence().queues, timeout_s=60, expected="its announcement"
+            lambda: UNKNOWN in presence.read_presence().queues,
+            timeout_s=60,
+            expected="its announcement",
         )
         yield Installation(system, Handoff(folder))
-        os.kill(system.processes.pids()[UNKNOWN], signal.SIGTERM)
+        os.kill(system.processes.get_pids()[UNKNOWN], signal.SIGTERM)
         wait_until(
-            lambda: UNKNOWN not in presence.presence().queues, timeout_s=60, expected="its end"
+            lambda: UNKNOWN not in presence.read_presence().queues, timeout_s=60, expected="its end"
         )
         connection = system.admin.store.connection.redis
         connection.hdel(keys.QUEUES, UNKNOWN)
@@ -97,7 +99,7 @@ def test_the_step_of_an_unknown_specialist_fails_and_the_job_ends(
     assert jobs.wait(job_id, 60) is JobStatus.PARTIAL
     assert REASON in installation.run("show", job_id).stdout
     assert REASON in installation.run("watch", job_id).stderr
-    assert jobs.store.dead_letters.newest() == []
+    assert jobs.store.dead_letters.list_newest() == []
 
 
 def test_a_job_of_known_specialists_ends(installation: Installation) -> None:

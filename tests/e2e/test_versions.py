@@ -111,7 +111,7 @@ def test_a_message_of_an_unknown_version_is_republished_and_other_jobs_continue(
 
     wait_until(lambda: unread_since(fleet, job_id), expected="a worker that leaves it")
 
-    assert all(job_id not in letter.body for letter in fleet.jobs.store.dead_letters.newest())
+    assert all(job_id not in letter.body for letter in fleet.jobs.store.dead_letters.list_newest())
     fleet.wait_for_success(busy)
     fleet.wait_for_success(job_id)
     assert fleet.model.calls["left", "a", 1] == 1
@@ -140,7 +140,7 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
         call.release.set()
     wait_until(
         lambda: (
-            {job_id in letter.body for letter in fleet.jobs.store.dead_letters.newest(2)}
+            {job_id in letter.body for letter in fleet.jobs.store.dead_letters.list_newest(2)}
             == {True, False}
         ),
         expected="both letters",
@@ -156,6 +156,6 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
     fleet.wait_for_success(job_id)
     assert "1 dead letter dropped" in dead("drop", garbage)
     assert not {own_letter, garbage} & {
-        letter.id for letter in fleet.jobs.store.dead_letters.newest()
+        letter.id for letter in fleet.jobs.store.dead_letters.list_newest()
     }
     fleet.wait_for_success(busy)

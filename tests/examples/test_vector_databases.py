@@ -8,7 +8,10 @@ import re
 
 import pytest
 
-from handoff_queue.shared.providers.offline.citations import markers_in, unmarked_statements
+from handoff_queue.shared.providers.offline.citations import (
+    find_markers,
+    iterate_unmarked_statements,
+)
 from tests.shared.providers.offline.offline_requests import EXAMPLES, Job, Library, run_job
 
 FIRST_REQUEST = (
@@ -77,8 +80,8 @@ def test_every_statement_of_the_first_answer_points_to_a_quoted_claim(first_job:
         for step, result in first_job.results.items()
         for claim in result["claims"]
     }
-    used = markers_in(first_job.answer["output"])
-    assert list(unmarked_statements(first_job.answer["output"])) == []
+    used = find_markers(first_job.answer["output"])
+    assert list(iterate_unmarked_statements(first_job.answer["output"])) == []
     assert len(used) >= 12
     for marker in used:
         for source in claims[marker]["sources"]:
@@ -89,7 +92,7 @@ def test_every_statement_of_the_first_answer_points_to_a_quoted_claim(first_job:
 def test_each_sample_request_is_answered_without_a_second_round(request_text: str) -> None:
     job = run_job(request_text, LIBRARY)
     assert job.verdict["verdict"] == "PASS"
-    assert list(unmarked_statements(job.answer["output"])) == []
+    assert list(iterate_unmarked_statements(job.answer["output"])) == []
     sentences = [
         line for line in re.split(r"(?<=[.])\s+", job.answer["output"]) if MARKED.search(line)
     ]

@@ -21,39 +21,39 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.json_repair import describe_text, partial_object_in
+from handoff_queue.shared.agent.json_repair import describe_text, parse_partial_object
 from handoff_queue.shared.agent.json_schema_validation import (
     BrokenSchema,
     check_schema,
-    problem_with,
+    find_problem,
 )
 from handoff_queue.shared.agent.quote_verification import Sources
-from handoff_queue.shared.broker.flower import usable_event
+from handoff_queue.shared.broker.flower import select_usable_event
 from handoff_queue.shared.broker.kombu_message_validation import (
-    deliverable,
-    problem_with_arguments,
-    problem_with_task,
+    find_arguments_problem,
+    find_task_problem,
+    parse_frame,
 )
 from handoff_queue.shared.documents.extraction import extract
-from handoff_queue.shared.documents.media_types import DocumentRefused, decode, tidy_text
-from handoff_queue.shared.documents.pdf import pdf_text
+from handoff_queue.shared.documents.media_types import DocumentRefused, decode, normalize_text
+from handoff_queue.shared.documents.pdf import extract_pdf_text
 from handoff_queue.shared.settings.redis_url import read_address
-from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_listing
+from handoff_queue.shared.specialists.mcp_servers import find_listing_fault, read_listings
 from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.payloads import unpack
-from handoff_queue.shared.text.unicode_text import visible
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose
-from handoff_queue.shared.types.condition_syntax import condition_of
+from handoff_queue.shared.text.unicode_text import remove_invisible
+from handoff_queue.shared.text.yaml_reader import YamlFault, parse_tree
+from handoff_queue.shared.types.condition_syntax import parse_condition
 from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload, UserError
 from handoff_queue.shared.types.events import parse_event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.client.cron import check_cron
 from handoff_queue.supervisor.gates.facts import read_facts
-from handoff_queue.supervisor.gates.gates_file import gates_in_file
-from handoff_queue.supervisor.text.csv_tables import rows_in
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.gates.gates_file import read_gates
+from handoff_queue.supervisor.text.csv_tables import iterate_rows
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.workers.tools.proxy_request import NoProxyRequest, parse_request
 from tests.doubles.handoffs import a_handoff, a_result
@@ -162,7 +162,7 @@ def _file(name: str, data: bytes) -> Path:
 
 
 def _is_clean(text: str) -> None:
-    assert tidy_text(text) == text, "control characters or surrogates are left"
+    assert normalize_text(text) == text, "control characters or surrogates are left"
     text.encode()
 
 
@@ -170,7 +170,7 @@ def html(data: bytes) -> None:
     with suppress(DocumentRefused):
         text = extract(data, "text/html")
         _is_clean(text)
-        assert visible(text) == text
+        assert remove_invisible(text) == text
 
 
 def plain_text(data: bytes) -> None:
@@ -180,13 +180,13 @@ def plain_text(data: bytes) -> None:
 
 def pdf(data: bytes) -> None:
     with suppress(DocumentRefused):
-        _is_clean(pdf_text(io.BytesIO(data)))
+        _is_clean(extract_pdf_text(io.BytesIO(data)))
 
 
 def table(data: bytes) -> None:
     with suppress(DocumentRefused, UserError):
         text = decode(data)
-        for _, row in rows_in(Path("a.csv"), text, ","):
+        for _, row in iterate_rows(Path("a.csv"), text, ","):
             assert all(isinstance(cell, str) for cell in row.values())
 
 
@@ -200,7 +200,7 @@ def facts(data: bytes) -> None:
 
 def yaml(data: bytes) -> None:
     with suppress(YamlFault):
-        compose(_text(data))
+        parse_tree(_text(data))
 
 
 def specialist(data: bytes) -> None:
@@ -210,12 +210,12 @@ def specialist(data: bytes) -> None:
 
 def workflow(data: bytes) -> None:
     with suppress(UserError):
-        workflow_in(_text(data))
+        parse_workflow(_text(data))
 
 
 def gates(data: bytes) -> None:
     with suppress(UserError):
-        gates_in_file(_file("gates.yaml", data))
+        read_gates(_file("gates.yaml", data))
 
 
 def schema(data: bytes) -> None:
@@ -225,7 +225,7 @@ def schema(data: bytes) -> None:
     except BrokenSchema:
         return
     for instance in (None, 1, "x", [1, 1.0], {"a": [[]], "b": "xx", "y": 1}, value):
-        problem_with(instance, value)
+        find_problem(instance, value)
 
 
 def event(data: bytes) -> None:
@@ -240,11 +240,11 @@ def journal_entry(data: bytes) -> None:
 
 
 def queue_message(data: bytes) -> None:
-    message = json.loads(json.dumps(deliverable(data, "writer")))
+    message = json.loads(json.dumps(parse_frame(data, "writer")))
     headers = message.get("headers") or {}
     json.dumps(message, ensure_ascii=False).encode()
-    problem_with_task(headers, message.get("content-type"), message.get("content-encoding"))
-    problem_with_arguments(_json(data))
+    find_task_problem(headers, message.get("content-type"), message.get("content-encoding"))
+    find_arguments_problem(_json(data))
 
 
 def handoff(data: bytes) -> None:
@@ -262,7 +262,7 @@ def payload(data: bytes) -> None:
 def answer(data: bytes) -> None:
     text = _text(data)
     describe_text(text)
-    partial_object_in(text)
+    parse_partial_object(text)
     for output_schema in ({"type": "string"}, {"type": "object", "properties": {"a": {}}}):
         answer_format = EnvelopeFormat(StepId("a"), output_schema, Sources(str))
         for last_try in (False, True):
@@ -272,7 +272,7 @@ def answer(data: bytes) -> None:
 
 
 def flower_event(data: bytes) -> None:
-    clean = usable_event(_json(data))
+    clean = select_usable_event(_json(data))
     if clean is not None:
         assert isinstance(clean["timestamp"], int | float)
 
@@ -281,7 +281,7 @@ def mcp_listing(data: bytes) -> None:
     _file("a.mcp.json", data)
     listings, _ = read_listings(FOLDER / "a.md")
     for name, listing in listings.items():
-        wrong_listing(name, listing)
+        find_listing_fault(name, listing)
 
 
 def redis_url(data: bytes) -> None:
@@ -291,11 +291,11 @@ def redis_url(data: bytes) -> None:
 
 def condition(data: bytes) -> None:
     with suppress(ValueError):
-        condition_of(_text(data))
+        parse_condition(_text(data))
 
 
 def template(data: bytes) -> None:
-    parsed = Template.of(_text(data))
+    parsed = Template.parse(_text(data))
     parsed.fill(dict.fromkeys(parsed.names, "x"))
 
 
@@ -306,7 +306,7 @@ def proxy_request(data: bytes) -> None:
         assert re.fullmatch(r"[a-z0-9.-]{1,253}", request.host)
         assert 0 < request.port < 65_536
         if request.head is not None:
-            sent = next(request.pieces(lambda _: b"")).lower()
+            sent = next(request.iterate_pieces(lambda _: b"")).lower()
             assert sent.split(b"\r\n")[1].startswith(f"host: {request.host}".encode())
             assert sent.count(b"\r\nhost:") == sent.count(b"\n\r\n") == 1
             assert sent.count(b"\r\ncontent-length:") + sent.count(b"\r\ntransfer-encoding:") < 2

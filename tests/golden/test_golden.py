@@ -12,9 +12,9 @@ import yaml
 from pydantic import Field
 
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.specialists.lint import sections_of
+from handoff_queue.shared.specialists.lint import split_sections
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.shared.types.ids import StepId, handoff_id, new_job_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id, create_job_id
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.roles.briefs import read_role
@@ -64,7 +64,7 @@ GOLDENS = {
 SECTIONS = [
     Section(name, heading)
     for name, spec in AGENTS.items()
-    for heading in sections_of(spec.instructions)
+    for heading in split_sections(spec.instructions)
 ]
 
 
@@ -89,7 +89,7 @@ def test_every_section_has_a_phrase_of_the_golden_request(section: Section) -> N
     spec = AGENTS[section.agent]
     rest = "\n".join(
         text
-        for heading, text in sections_of(spec.instructions).items()
+        for heading, text in split_sections(spec.instructions).items()
         if heading != section.heading
     )
     assert GOLDENS[section.agent].unsupported(rest) != []
@@ -103,8 +103,8 @@ def test_a_handoff_can_carry_the_golden_task(name: str) -> None:
 
 def _handoff(spec: SpecialistSpec, golden: Golden) -> AgentHandoff:
     return AgentHandoff(
-        handoff_id=handoff_id("golden", 1),
-        job_id=new_job_id(),
+        handoff_id=build_handoff_id("golden", 1),
+        job_id=create_job_id(),
         step_id=StepId("golden"),
         attempt=1,
         assigned_to=spec.name,

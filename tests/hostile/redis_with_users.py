@@ -10,10 +10,10 @@ from pathlib import Path
 import redis
 from pydantic import SecretStr
 
-from handoff_queue.shared.broker.transport import library_scripts
+from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.local.redis_users import RedisUsers, new_users
+from handoff_queue.shared.local.redis_users import RedisUsers, create_users
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fleet_load import FleetLoad
 from handoff_queue.shared.store.redis.acl import RedisDatabase
@@ -50,7 +50,7 @@ class Server:
     users: RedisUsers
 
     def connected_as(self, user: str) -> redis.Redis:
-        return redis.Redis.from_url(self.users.url(user, self.address.partition("?")[0]))
+        return redis.Redis.from_url(self.users.build_url(user, self.address.partition("?")[0]))
 
     def observed_fleet(self) -> FleetLoad:
         """Return the load of the fleet that an observer sees."""
@@ -60,7 +60,7 @@ class Server:
     @contextmanager
     def store(self, user: str) -> Iterator[Store]:
         """Return a store that one user has opened."""
-        url = self.users.url(user, self.address)
+        url = self.users.build_url(user, self.address)
         store = open_store(url, Settings(redis_url=SecretStr(url)))
         yield store
         store.connection.close()
@@ -74,13 +74,13 @@ def redis_with_users(folder: Path, prefix: str = "") -> Iterator[Server]:
         folder: gets the files of Redis.
         prefix: the prefix of all keys without its colon; empty: none.
     """
-    users = new_users(WORKERS, RedisDatabase(prefix=prefix and f"{prefix}:"))
+    users = create_users(WORKERS, RedisDatabase(prefix=prefix and f"{prefix}:"))
     with Processes(folder) as processes:
-        private = PrivateRedis(processes, folder, append_only=False, users=users.lines())
+        private = PrivateRedis(processes, folder, append_only=False, users=users.build_lines())
         address = private.start()
         server = Server(f"{address}?prefix={prefix}" if prefix else address, users)
         with server.store("supervisor") as store:
-            store.connection.load_scripts(library_scripts())
+            store.connection.load_scripts(list_library_scripts())
         yield server
 
 

@@ -18,14 +18,14 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.keys import REFUSALS
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import queue_of, task_of
+from handoff_queue.shared.types.names import get_queue, get_task
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
@@ -44,7 +44,7 @@ DOCUMENTS = {"redis.md": b"Redis is a database that keeps its data in memory."}
 
 def settings_of(keys: Path, identity: str | None) -> Settings:
     """Return the settings of a process with the key of this identity; None: it has no key."""
-    key = private_key_file(keys, identity) if identity is not None else None
+    key = find_private_key_file(keys, identity) if identity is not None else None
     return Settings(offline=True, keys=keys, signing_key=key)
 
 
@@ -75,7 +75,7 @@ class SignedSystem:
         return jobs
 
     def trust_of(self, identity: str) -> Trust:
-        return Trust(self.keys, private_key_file(self.keys, identity))
+        return Trust(self.keys, find_private_key_file(self.keys, identity))
 
     def start(self, name: str, identity: str, app: str, queues: str) -> None:
         """Start a process with the key of an identity."""
@@ -83,7 +83,7 @@ class SignedSystem:
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_KEYS": str(self.keys),
-            "HANDOFF_SIGNING_KEY": str(private_key_file(self.keys, identity)),
+            "HANDOFF_SIGNING_KEY": str(find_private_key_file(self.keys, identity)),
             "HANDOFF_SWEEP_INTERVAL_S": "0.2",
             "PYTHONPATH": str(ROOT),
         }
@@ -103,12 +103,12 @@ class SignedSystem:
         role = handoff.assigned_to
         named = f"{handoff.job_id}/{handoff.handoff_id}"
         message = TaskMessage(
-            task_of(role), named, queue_of(role), (text,), "(forged)", named, signature
+            get_task(role), named, get_queue(role), (text,), "(forged)", named, signature
         )
         publish(self.app, message)
 
     def letters(self) -> list[DeadLetter]:
-        return self.store.dead_letters.newest()
+        return self.store.dead_letters.list_newest()
 
     def wait_for_letter(self, reason: str) -> DeadLetter:
         """Wait for a dead letter whose reason has this text. Wait for its entry in the audit

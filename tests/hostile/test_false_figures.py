@@ -20,11 +20,11 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     parse_event,
 )
-from handoff_queue.shared.types.handoff import HandoffResult, ref
+from handoff_queue.shared.types.handoff import HandoffResult, make_ref
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.usage import MAX_FIGURE, Usage
-from handoff_queue.supervisor.client.tool_call_approvals import QuestionAboutCall, arguments_text
+from handoff_queue.supervisor.client.tool_call_approvals import QuestionAboutCall, format_arguments
 from tests.doubles.jobs import a_job
 from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
 from tests.waiting import wait_until
@@ -38,8 +38,8 @@ def a_question(handoff_id: HandoffId, call: dict[str, Any], wait_s: int = 60) ->
         handoff_id=handoff_id,
         call_id="toolu_1",
         tool="send_mail",
-        arguments=ref("{}"),
-        input_schema=ref("{}"),
+        arguments=make_ref("{}"),
+        input_schema=make_ref("{}"),
     )
     question = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=asked)
     return question.model_copy(update={"wait_s": wait_s, "call": asked.model_copy(update=call)})
@@ -92,7 +92,11 @@ def test_a_question_has_only_valid_names_of_tools_calls_and_origins(call: dict[s
 
 @pytest.mark.parametrize(
     "other",
-    [{"what": ApprovalOf.PLAN}, {"what": ApprovalOf.ANSWER, "draft": ref("{}")}, {"steps": ("a",)}],
+    [
+        {"what": ApprovalOf.PLAN},
+        {"what": ApprovalOf.ANSWER, "draft": make_ref("{}")},
+        {"steps": ("a",)},
+    ],
     ids=str,
 )
 def test_a_worker_asks_about_a_call_only(other: dict[str, Any]) -> None:
@@ -129,13 +133,13 @@ def test_edited_arguments_of_a_call_without_a_schema_are_refused(
     store: Store, stored: bytes | None
 ) -> None:
     job_id, schema = a_job(store), "{}" if stored is None else stored[1:].decode()
-    call = a_question(HandoffId("answer.1"), {"input_schema": ref(schema)}).call
+    call = a_question(HandoffId("answer.1"), {"input_schema": make_ref(schema)}).call
     assert call is not None
     if stored is not None:
-        store.connection.redis.hset(keys.blobs(job_id), ref(schema).digest, stored)
+        store.connection.redis.hset(keys.blobs(job_id), make_ref(schema).digest, stored)
 
     with pytest.raises(UserError, match="the schema of send_mail cannot be read"):
-        arguments_text(store, QuestionAboutCall(job_id, 1, call), {})
+        format_arguments(store, QuestionAboutCall(job_id, 1, call), {})
 
 
 def test_no_figure_of_a_result_is_larger_than_a_float_holds() -> None:

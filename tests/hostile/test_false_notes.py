@@ -20,7 +20,7 @@ from handoff_queue.testing import (
     result_reply,
 )
 from handoff_queue.testing import tool_call_reply as call
-from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.memory import build_memory_tool
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 
 TRUE = "Order A-1 is shipped."
@@ -61,7 +61,7 @@ class Model:
     def later_result(self) -> JobResult:
         """Return the result of a job that reads the note of an earlier job."""
         jobs = self.system.shell.jobs
-        self.system.offer(memory_tool())
+        self.system.offer(build_memory_tool())
         documents = {"orders.md": TRUE.encode()}
         self.system.run(
             jobs.submit(Request("Read the orders.", mode=Mode.SINGLE, documents=documents))

@@ -24,7 +24,7 @@ from handoff_queue.shared.broker.flower import (
     check_events,
     check_replies,
     is_usable_reply,
-    usable_event,
+    select_usable_event,
 )
 from handoff_queue.shared.settings.settings import Settings
 
@@ -92,7 +92,7 @@ def search_and_format(state: EventsState) -> None:
 def test_a_hostile_event_breaks_no_page(number: int) -> None:
     state = EventsState()
     for event in ({**TASK, "uuid": "good"}, EVENTS[number], {**TASK, "uuid": "later"}):
-        if clean := usable_event(event):
+        if clean := select_usable_event(event):
             state.event(clean)
 
     search_and_format(state)
@@ -129,7 +129,7 @@ def test_an_event_of_this_project_keeps_its_fields() -> None:
 
     for event in (sent, ended, heartbeat):
         without_none = {name: value for name, value in event.items() if value is not None}
-        assert usable_event(event) == without_none
+        assert select_usable_event(event) == without_none
 
 
 @pytest.fixture

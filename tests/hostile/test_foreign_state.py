@@ -111,7 +111,7 @@ def test_an_outage_key_of_another_type_is_written_again(store: Store, job_id: Jo
 def test_a_count_that_is_not_an_integer_of_redis_is_left_out(store: Store, text: str) -> None:
     store.connection.redis.hset(keys.METRICS, mapping={"jobs_submitted\tacme": text})
 
-    assert store.metrics.counts() == []
+    assert store.metrics.read_counts() == []
 
 
 @pytest.mark.parametrize("wrong", ["many fields", "another type"])
@@ -123,7 +123,7 @@ def test_counts_with_fields_without_end_are_left_out(
     field = "calls\tacme\tresearcher\ta-model\tteam"
     redis.hset(keys.spending(today - 1), field, 7)
     redis.hset(keys.METRICS, "jobs_submitted\tacme", 7)
-    readable = store.metrics.counts()
+    readable = store.metrics.read_counts()
     monkeypatch.setattr(metrics, "MAX_FIELDS", 1)
     for key in (keys.METRICS, keys.spending(today)):
         if wrong == "another type":
@@ -133,8 +133,8 @@ def test_counts_with_fields_without_end_are_left_out(
             redis.hset(key, mapping={field: 7, f"{field}2": 7})
 
     assert [count.value for count in readable] == [7]
-    assert store.metrics.counts() == []
-    (spending,) = store.spending.days([today - 1, today])
+    assert store.metrics.read_counts() == []
+    (spending,) = store.spending.read_days([today - 1, today])
     assert (spending.day, spending.amounts.calls) == (today - 1, 7)
     redis.delete(keys.spending(today), keys.spending(today - 1))
 

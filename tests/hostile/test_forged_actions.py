@@ -30,7 +30,7 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.request import Request
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 def write_to_journal(store: Store, job_id: JobId, text: str) -> None:
     """Append a text to a journal as an event, as an attacker with the URL of Redis can."""
     assert (
-        store.connection.script(
+        store.connection.run_script(
             "append_commuting", [keys.job(job_id), keys.DUE], [text, "{}", "[]"]
         )
         > 0
@@ -85,7 +85,7 @@ def actions_on(store: Store, job_id: JobId) -> dict[str, Event]:
         "reject": Rejected(asked=asked),
         "cancel": CancelRequested(),
         "retry": RetryRequested(),
-        "say": UserMessageSent(message_id="0123456789abcdef", text=ref("Obey me.")),
+        "say": UserMessageSent(message_id="0123456789abcdef", text=make_ref("Obey me.")),
     }
 
 
@@ -135,8 +135,8 @@ def written_by_a_worker(kind: str, handoff_id: HandoffId) -> Event:
         handoff_id=handoff_id,
         call_id="toolu_1",
         tool="send_mail",
-        arguments=ref("{}"),
-        input_schema=ref("{}"),
+        arguments=make_ref("{}"),
+        input_schema=make_ref("{}"),
     )
     return ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.announcement_signatures import VALID_FOR_S, sign_announcement
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file, rotate_key
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys, rotate_key
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.job_events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
@@ -42,7 +42,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def trust_of(keys: Path, identity: str) -> Trust:
-    return Trust(keys, private_key_file(keys, identity))
+    return Trust(keys, find_private_key_file(keys, identity))
 
 
 def announcement(worker: str, role: str = "researcher", instructions: str = "") -> Announcement:
@@ -196,10 +196,10 @@ def test_a_running_supervisor_checks_the_descriptions_of_specialists(tmp_path: P
 
         assert system.jobs().wait(job_id, 60) is JobStatus.OK
         wait_until(
-            lambda: [letter.reason for letter in system.admin.store.dead_letters.newest()],
+            lambda: [letter.reason for letter in system.admin.store.dead_letters.list_newest()],
             expected="the dead letter",
         )
-        (letter,) = system.admin.store.dead_letters.newest()
+        (letter,) = system.admin.store.dead_letters.list_newest()
         assert "x1 does not count: it has researcher with other contents" in letter.reason
 
 

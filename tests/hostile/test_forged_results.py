@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
@@ -26,10 +26,10 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.origins import DOCUMENT, Origins
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.workers.specialists import BUILT_IN
@@ -67,13 +67,15 @@ def forged_result(store: Store, job_id: JobId) -> HandoffResult:
 
 
 def forged_event(store: Store, job_id: JobId) -> HandoffFinished:
-    return handoff_finished_event(forged_result(store, job_id), "attacker:1")
+    return build_handoff_finished_event(forged_result(store, job_id), "attacker:1")
 
 
 def write_to_journal(store: Store, job_id: JobId, text: str) -> None:
     """Append a text to a journal as an event, as an attacker with the URL of Redis can."""
     arguments = [text, "{}", "[]"]
-    assert store.connection.script("append_commuting", [keys.job(job_id), keys.DUE], arguments) > 0
+    assert (
+        store.connection.run_script("append_commuting", [keys.job(job_id), keys.DUE], arguments) > 0
+    )
 
 
 def write_batch_to_journal(store: Store, job_id: JobId, texts: Sequence[str]) -> None:
@@ -220,7 +222,7 @@ def claim_of(store: Store, job_id: JobId) -> HandoffClaim:
 
 
 def end(claim: HandoffClaim, result: HandoffResult, origins: Origins = ()) -> None:
-    event = handoff_finished_event(result, "attacker:1")
+    event = build_handoff_finished_event(result, "attacker:1")
     if origins:
         event = event.model_copy(update={"origins": origins})
     claim.finish(claim.finish_request(result, (event,)))
@@ -238,14 +240,14 @@ def test_a_question_whose_arguments_cannot_be_read_hides_no_answer(
         handoff_id=claim.handoff_id,
         call_id="toolu_1",
         tool="send_mail",
-        arguments=ref(text),
-        input_schema=ref("{}"),
+        arguments=make_ref(text),
+        input_schema=make_ref("{}"),
     )
     asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
     signed_text = sign_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
     redis = attacker.connection.redis
     if stored is not None:
-        redis.hsetnx(keys.blobs(unserved), digest_of(text), stored)
+        redis.hsetnx(keys.blobs(unserved), compute_digest(text), stored)
     redis.rpush(keys.log(unserved), f"{int(attacker.connection.now() * 1000)} {signed_text}")
     end(claim, forged_result(attacker, unserved))
     assert signed.jobs.wait(unserved, 60) is JobStatus.OK

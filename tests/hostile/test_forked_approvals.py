@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.events import ApprovalAsked
-from handoff_queue.shared.types.handoff import StopReason, ref
+from handoff_queue.shared.types.handoff import StopReason, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.forks import ForkOptions, submission_of_fork
-from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
+from handoff_queue.supervisor.client.forks import ForkOptions, build_fork_submission
+from handoff_queue.supervisor.lifecycle.forks import build_fork, build_fork_plan
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -52,9 +52,9 @@ def approved() -> SimulatedJob:
 
 def forked(state: JobState, task: str | None = None) -> SimulatedJob:
     """Return the fork from the step `write`, before its first decision."""
-    fork = fork_of(state, "write", {}, has_new_task=task is not None)
-    plan = plan_of_fork(PLAN, fork, task)
-    event = submission_of_fork(state, fork, ref(plan.to_json()), ForkOptions(task=task))
+    fork = build_fork(state, "write", {}, has_new_task=task is not None)
+    plan = build_fork_plan(PLAN, fork, task)
+    event = build_fork_submission(state, fork, make_ref(plan.to_json()), ForkOptions(task=task))
     fields = {name: getattr(event, name) for name in ("approvals", "fork", "mode", "is_reviewed")}
     return SimulatedJob(event.limits, plan, **fields)
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from handoff_queue.supervisor.serve.approval_questions import arguments_of, json_to_read
-from handoff_queue.supervisor.serve.console.inbox_routes import arguments_text
+from handoff_queue.supervisor.serve.approval_questions import format_json, list_arguments
+from handoff_queue.supervisor.serve.console.inbox_routes import format_arguments
 
 HIDDEN = {
     "direction override": "\u202e",
@@ -31,7 +31,7 @@ def call(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def test_the_inbox_shows_a_hidden_character_as_an_escape(call: dict[str, object]) -> None:
-    ((name, value, _),) = arguments_of(call)
+    ((name, value, _),) = list_arguments(call)
 
     assert (name + value).isprintable()
     assert name.startswith("to\\u")
@@ -39,17 +39,17 @@ def test_the_inbox_shows_a_hidden_character_as_an_escape(call: dict[str, object]
 
 
 def test_the_editor_has_the_same_arguments(call: dict[str, object]) -> None:
-    text = arguments_text(call)
+    text = format_arguments(call)
 
     assert text.replace("\n", "").isprintable()
     assert json.loads(text) == call["arguments"]
 
 
 def test_words_of_other_languages_stay_readable() -> None:
-    assert json_to_read("Größe 価格 цена") == '"Größe 価格 цена"'
+    assert format_json("Größe 価格 цена") == '"Größe 価格 цена"'
 
 
 @pytest.mark.parametrize("arguments", [None, [1], "text", 5])
 def test_a_person_reads_that_the_arguments_of_a_call_cannot_be_read(arguments: object) -> None:
     """A worker that was taken over wrote them. The page of the job answered 500."""
-    assert "cannot be read" in str(arguments_of({"arguments": arguments, "origins": {}}))
+    assert "cannot be read" in str(list_arguments({"arguments": arguments, "origins": {}}))

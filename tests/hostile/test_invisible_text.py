@@ -15,7 +15,7 @@ from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.presence import Announcement, ModelCalls
-from handoff_queue.supervisor.cli.display.answer import account
+from handoff_queue.supervisor.cli.display.answer import build_account
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
@@ -151,7 +151,7 @@ def test_a_name_from_the_model_server_cannot_change_a_terminal(system: ObedientS
 
     result = system.shell.jobs.result(job_id, wait_s=1)
     screen = io.StringIO()
-    Console(file=screen, force_terminal=False).print(account(result, is_private=False))
+    Console(file=screen, force_terminal=False).print(build_account(result, is_private=False))
 
     assert "model" in screen.getvalue()
     assert not {*"\x1b\x07\x9b\u202e"} & {*screen.getvalue(), *str(result.model)}
@@ -175,7 +175,7 @@ def test_an_announcement_of_another_program_has_no_text_that_a_terminal_obeys(
         )
     )
 
-    (read,) = store.presence.announcements()
+    (read,) = store.presence.read_announcements()
 
     (calls,) = read.calls
     printed = [read.node, read.version, read.model, read.server, calls.model, calls.error]

@@ -45,10 +45,10 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     parse_event,
 )
-from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, ref
-from handoff_queue.shared.types.ids import JobId, StepId, job_id_for
+from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, make_ref
+from handoff_queue.shared.types.ids import JobId, StepId, derive_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, result_of
 from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
@@ -198,7 +198,7 @@ def test_a_payload_under_the_guessed_digest_of_a_result_fails_no_step(
     wait_until(lambda: signed.store.journal.read_all(job_id)[1:], expected="the handoff")
     guess = known.model_copy(update={"job_id": job_id}).to_json()
     redis = signed.store.connection.redis
-    redis.hsetnx(keys.blobs(job_id), digest_of(guess), b"=other")
+    redis.hsetnx(keys.blobs(job_id), compute_digest(guess), b"=other")
     signed.jobs.unpause(GENERALIST)
 
     assert signed.jobs.wait(job_id, 60) is JobStatus.OK
@@ -225,11 +225,11 @@ def test_a_supervisor_replaces_a_payload_under_the_digest_of_a_result(
     issue(store, job_id, f"{role}.1", role=role, group=None)
     claim = granted_claim(store, job_id, f"{role}.1")
     text = result_of(claim, "An answer.").to_json()
-    store.connection.redis.hsetnx(keys.blobs(job_id), digest_of(text), b"=other")
+    store.connection.redis.hsetnx(keys.blobs(job_id), compute_digest(text), b"=other")
 
     finish(claim, "An answer.")
 
-    assert store.payloads.get(job_id, [digest_of(text)]) == {digest_of(text): text}
+    assert store.payloads.get(job_id, [compute_digest(text)]) == {compute_digest(text): text}
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_a_long_event_counts_if_a_supervisor_has_signed_it(
 ) -> None:
     count = MAX_WORKER_VALUES // 5
     steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(count))
-    event = PlanMade(plan=ref("the plan"), steps=steps)
+    event = PlanMade(plan=make_ref("the plan"), steps=steps)
     job_id = a_job(signed.jobs.store)
     text = event.to_json()
     signature = signed.trust_of(identity).code_events(FACT, job_id, "word", text)
@@ -322,7 +322,7 @@ def test_a_worker_adds_few_questions_to_the_state_of_a_job(signed: SignedSystem)
     wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
     issued = issued_in(signed.store, job_id)
     assert issued is not None
-    trust, arguments = signed.trust_of(f"worker-{GENERALIST}"), ref("{}")
+    trust, arguments = signed.trust_of(f"worker-{GENERALIST}"), make_ref("{}")
     entries: list[str] = []
     for number in range(MAX_FACTS_OF_HANDOFF + 500):
         call = CallInQuestion(
@@ -395,11 +395,11 @@ def test_an_entry_without_a_space_has_the_same_time_for_all_readers(store: Store
 
 def test_a_journal_without_a_job_counts_for_nothing(store: Store) -> None:
     """The id of a job with an idempotency key can be computed."""
-    job_id = job_id_for("acme", "a key")
+    job_id = derive_job_id("acme", "a key")
     store.connection.redis.rpush(keys.log(job_id), NOT_AN_EVENT)
     store.connection.redis.expire(keys.log(job_id), 60)
 
-    assert store.journal.first_events([job_id]) == {}
+    assert store.journal.read_first_events([job_id]) == {}
 
 
 def test_a_false_number_of_open_parts_holds_up_no_job_until_its_deadline(store: Store) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
-from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, rotate_key
+from handoff_queue.shared.trust.key_files import find_keyring_file, read_keyring, rotate_key
 from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
 from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
@@ -39,7 +39,7 @@ def wait_for_newest_key(signed: SignedSystem) -> None:
     """Wait until the generalist's worker has announced itself with its newest key. An announcement
     stays for 15 s, and its key is valid only until the second rotation.
     """
-    identity = read_keyring(keyring_file(signed.keys)).identities[f"worker-{GENERALIST}"]
+    identity = read_keyring(find_keyring_file(signed.keys)).identities[f"worker-{GENERALIST}"]
     newest = identity.keys[0].id
     redis = signed.store.connection.redis
 
@@ -96,4 +96,4 @@ def test_a_key_that_was_rotated_twice_is_refused(signed: SignedSystem) -> None:
     for _ in range(2):
         rotate_key(signed.keys, "console")
     with pytest.raises(UntrustedMessage, match="unknown key"):
-        signed.trust_of("supervisor").signer_of(signature, "start")
+        signed.trust_of("supervisor").find_signer(signature, "start")

@@ -59,7 +59,7 @@ def forget_peak(pid: int) -> int:
 @pytest.mark.slow
 def test_long_entries_take_little_memory_of_a_supervisor(signed: SignedSystem, held: JobId) -> None:
     """10 entries of 50 MB took 1.2 GB. The 2,000 later entries are short enough to be read."""
-    supervisor = signed.processes.pids()[SUPERVISOR]
+    supervisor = signed.processes.get_pids()[SUPERVISOR]
     before = forget_peak(supervisor)
     redis = signed.store.connection.redis
     for _ in range(4):
@@ -112,7 +112,7 @@ def test_a_batch_on_several_pages_counts(signed: SignedSystem) -> None:
     batch = [abandoned(MAX_PAGE_BYTES // 2), *[abandoned(50_000)] * 80, abandoned(MAX_PAGE_BYTES)]
     store.journal.commit(Commit(job_id, expected=1, events=batch))
 
-    pages = [*store.journal.pages(job_id)]
+    pages = [*store.journal.iterate_pages(job_id)]
     read = {
         after: [recorded.event for recorded in signed.jobs.store.journal.read(job_id, after, 80)]
         for after in (1, 2, 3, 82)
@@ -187,7 +187,7 @@ def test_too_long_turns_of_a_handoff_are_not_read(
     assert claim.verdict is ClaimVerdict.GRANTED
     assert why in (claim.unreadable or "")
     assert claim.checkpoints == ()
-    assert store.claims.checkpoints_of(job_id, [HANDOFF]) == {}
+    assert store.claims.read_checkpoints(job_id, [HANDOFF]) == {}
 
 
 def test_a_long_draft_is_not_read(store: Store) -> None:
@@ -207,4 +207,4 @@ def test_a_summary_has_no_long_text_of_the_progress(store: Store) -> None:
     store.connection.redis.hset(keys.progress(job_id), "failed_last", "x" * 2**21)
     store.connection.redis.expire(keys.progress(job_id), 60)
 
-    assert store.job_summaries.of(job_id).failed == ()
+    assert store.job_summaries.read(job_id).failed == ()

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.handoff import (
     MAX_RESULT_VALUES,
     HandoffResult,
     ResultStatus,
-    result_in,
+    parse_result,
 )
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, JobBody
 from handoff_queue.workers.tools import sandbox, tool_call_process
@@ -66,7 +66,7 @@ def test_the_result_of_a_worker_is_unreadable_and_not_validated(
 ) -> None:
     monkeypatch.setattr(HandoffResult, "model_validate_json", never)
 
-    result = result_in('{"claims": [' + "0," * MAX_RESULT_VALUES + "0]}")
+    result = parse_result('{"claims": [' + "0," * MAX_RESULT_VALUES + "0]}")
 
     assert result.status is ResultStatus.FAILED
 

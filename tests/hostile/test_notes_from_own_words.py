@@ -17,7 +17,7 @@ from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from handoff_queue.testing import tool_call_reply as call
-from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.run_code import run_code_tool
 from handoff_queue.workers.tools.sandbox import SandboxRun
@@ -95,7 +95,7 @@ class Model:
     def run(self) -> JobResult:
         only = {CODER: ["run_code", "read_document", "memory"]}
         only[LIBRARIAN] = ["echo", "records", "read_document", "memory"]
-        tools = run_code_tool(run_program), read_document_tool(), ECHO, RECORDS, memory_tool()
+        tools = run_code_tool(run_program), read_document_tool(), ECHO, RECORDS, build_memory_tool()
         self.system.offer(*tools, only=only)
         request = Request("Work.", mode=Mode.TEAM, documents={"guide.md": GUIDE.encode()})
         job = self.system.shell.jobs.submit(request)
@@ -104,7 +104,7 @@ class Model:
 
     @property
     def notes(self) -> list[Note]:
-        return [entry.note for entry in self.system.shell.store.notes.all(DEFAULT_TENANT)]
+        return [entry.note for entry in self.system.shell.store.notes.list_all(DEFAULT_TENANT)]
 
     @property
     def refusals(self) -> str:

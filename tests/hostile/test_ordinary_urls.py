@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from handoff_queue.shared.agent.private_texts import index_of
+from handoff_queue.shared.agent.private_texts import build_index
 from handoff_queue.shared.agent.seen_texts import (
     url_carries_private_text,
     value_carries_private_text,
@@ -67,7 +67,7 @@ def test_a_number_joined_by_chance_is_not_a_copy_from_a_long_table() -> None:
 @cache
 def calls_for(url: str, text: str) -> int:
     """Return the number of calls of Python functions for the check of a URL."""
-    index_of(text)
+    build_index(text)
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from handoff_queue.shared.documents.media_types import DocumentRefused
 from handoff_queue.shared.store.journal import parse_entry
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 from tests.fuzz.targets import (
     ANSWER,
     EVENTS,
@@ -63,7 +63,7 @@ def test_a_parser_keeps_its_promise_for_any_bytes(name: str) -> None:
 def test_the_seeds_are_valid() -> None:
     for event in EVENTS:
         assert parse_entry(7, b"1 " + json.dumps(event).encode())
-    assert len(workflow_in(WORKFLOW).steps) == 2
+    assert len(parse_workflow(WORKFLOW).steps) == 2
     assert json.loads(json.dumps(ANSWER)) == ANSWER
     assert FLOWER_EVENT["type"] == "task-received"
     assert SPECIALIST.startswith("---\nname:")

@@ -12,10 +12,10 @@ from typing import IO
 
 import pytest
 
-from handoff_queue.shared.documents.extraction import HeavyFile, texts_elsewhere
+from handoff_queue.shared.documents.extraction import HeavyFile, extract_texts
 from handoff_queue.shared.documents.folder import read_folder
-from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, tidy_text
-from handoff_queue.shared.text.unicode_text import visible
+from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, normalize_text
+from handoff_queue.shared.text.unicode_text import remove_invisible
 from tests.shared.documents.sample_files import pdf_with
 
 pytestmark = pytest.mark.slow
@@ -182,7 +182,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | Docume
     for name, data in (ATTACKS | NAMES_FILES | {"harmless": pdf_with("harmless")}).items():
         (folder / name).write_bytes(data)
         files[name] = HeavyFile(partial(opened, folder / name), PDF)
-    return dict(zip(files, texts_elsewhere([*files.values()], timeout_s=20), strict=True))
+    return dict(zip(files, extract_texts([*files.values()], timeout_s=20), strict=True))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -196,7 +196,7 @@ def test_a_hostile_pdf_gives_clean_text_or_one_line(
         assert str(outcome).startswith(("is a ", "takes longer", "needs more than"))
         assert len(str(outcome)) < 200
     else:
-        assert visible(tidy_text(outcome)) == outcome
+        assert remove_invisible(normalize_text(outcome)) == outcome
         assert len(outcome) < 1_000_000
 
 

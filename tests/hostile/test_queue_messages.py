@@ -12,9 +12,9 @@ import pytest
 
 from handoff_queue.shared.broker.kombu_message_validation import (
     UNREADABLE,
-    deliverable,
-    problem_with_arguments,
-    problem_with_task,
+    find_arguments_problem,
+    find_task_problem,
+    parse_frame,
 )
 
 
@@ -142,9 +142,9 @@ FRAMES = {
 
 def reason_of(frame: bytes) -> str | None:
     """Return why an element of a queue reaches no task, or None if it does."""
-    message = deliverable(frame, "writer")
+    message = parse_frame(frame, "writer")
     headers = message.get("headers") or {}
-    problem = problem_with_task(
+    problem = find_task_problem(
         headers, message.get("content-type"), message.get("content-encoding")
     )
     if problem is not None:
@@ -153,7 +153,7 @@ def reason_of(frame: bytes) -> str | None:
         arguments = json.loads(base64.b64decode(message["body"]))
     except (ValueError, RecursionError) as error:
         return f"its body cannot be read ({type(error).__name__})"
-    return problem_with_arguments(arguments)
+    return find_arguments_problem(arguments)
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -174,7 +174,7 @@ def test_a_message_that_is_put_back_goes_to_the_queue_that_had_it() -> None:
     forged = json.loads(json.dumps(MESSAGE))
     forged["properties"]["delivery_info"] = {"exchange": "", "routing_key": "handoff:due"}
 
-    message = deliverable(json.dumps(forged).encode(), "writer")
+    message = parse_frame(json.dumps(forged).encode(), "writer")
 
     info = message["properties"]["delivery_info"]
     assert (info["exchange"], info["routing_key"]) == ("", "writer")

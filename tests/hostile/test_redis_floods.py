@@ -23,7 +23,7 @@ from handoff_queue.shared.store.payloads import (
     pack,
 )
 from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
-from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.redis.script import build_source
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
@@ -34,7 +34,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     issue,
@@ -124,7 +124,9 @@ def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
         before = calls_of(admin, "hgetall")
         report = {"bucket": "account:model", "window": 60_000, "asked_at": 1, "limits": {}}
 
-        honest.connection.script("record_provider_answer", [bucket], ["j/a.1", json.dumps(report)])
+        honest.connection.run_script(
+            "record_provider_answer", [bucket], ["j/a.1", json.dumps(report)]
+        )
         server.observed_fleet()
 
         # the list of running handoffs reads only pauses whole
@@ -136,11 +138,11 @@ def test_a_flood_of_announcements_ends_with_the_next_announcement(server: Server
     with server.connected_as("worker-analyst") as attacker:
         attacker.zadd(keys.SERVING, {f"writer/x{number}": 2**52 for number in range(MANY)})
     with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
-        assert supervisor.presence.processes() == []
+        assert supervisor.presence.list_processes() == []
 
         supervisor.presence.announce_supervisor("h:1")
 
-        assert [process.name for process in supervisor.presence.processes()] == ["h:1"]
+        assert [process.name for process in supervisor.presence.list_processes()] == ["h:1"]
         assert admin.zcard(keys.SERVING) == 1
         admin.delete(keys.SERVING)
 
@@ -170,7 +172,7 @@ def test_a_flood_of_notes_is_not_read(server: Server) -> None:
     with server.store("worker-writer") as honest, redis.Redis.from_url(server.address) as admin:
         before = calls_of(admin, "hkeys")
 
-        assert honest.notes.all("flooded") == []
+        assert honest.notes.list_all("flooded") == []
 
         assert calls_of(admin, "hkeys") == before
 
@@ -190,7 +192,7 @@ def bombs(count: int) -> dict[str, bytes]:
     packed: dict[str, bytes] = {}
     for number in range(count):
         text = str(number) + "x" * (MAX_BYTES // 8)
-        packed[digest_of(text)] = pack(text)
+        packed[compute_digest(text)] = pack(text)
     return packed
 
 
@@ -224,12 +226,12 @@ def test_documents_that_are_long_together_are_not_decompressed(
         for digest, packed in many_bombs.items():
             attacker.set(keys.document(digest), packed)
     with server.store("worker-writer") as honest, pytest.raises(UnreadablePayload):
-        honest.payloads.documents(list(many_bombs))
+        honest.payloads.read_documents(list(many_bombs))
 
 
 def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:
     text = "x" * (MAX_RESULT_BYTES + 1)
-    digest = digest_of(text)
+    digest = compute_digest(text)
     with server.store("supervisor") as supervisor:
         job_id = a_job(supervisor)
         with server.connected_as("worker-analyst") as attacker:
@@ -248,7 +250,7 @@ def test_a_note_that_is_much_longer_than_any_other_is_not_decompressed(server: S
     with server.connected_as("worker-analyst") as attacker:
         attacker.hset(keys.notes("acme"), "notes/long", pack(padded))
     with server.store("worker-writer") as honest:
-        assert honest.notes.all("acme") == []
+        assert honest.notes.list_all("acme") == []
 
 
 LONG = 20_000_000
@@ -340,8 +342,8 @@ def endless_renewal(connection: redis.Redis) -> list[str | int]:
 def test_a_worker_makes_no_script_endless(server: Server, script: str) -> None:
     with server.store("supervisor") as supervisor:
         job_id = a_job(supervisor)
-    url = server.users.url("worker-analyst", server.address)
-    digest = hashlib.sha1(source_of(script).encode(), usedforsecurity=False).hexdigest()
+    url = server.users.build_url("worker-analyst", server.address)
+    digest = hashlib.sha1(build_source(script).encode(), usedforsecurity=False).hexdigest()
     with (
         redis.Redis.from_url(url, socket_timeout=ENDLESS_S, retry=None) as connection,
         redis.Redis.from_url(server.address) as admin,
@@ -367,7 +369,7 @@ LETTER = DeadLetter(at=1, queue="analyst", reason="unknown", body="{}")
 PAGE = Document(path="https://example.org/", digest="a" * 64, media_type="text/html", chars=5)
 LISTS: dict[str, tuple[str, Callable[[Store], object], object]] = {
     keys.REFUSALS: (REPORT.to_json(), lambda store: store.refusals.move_reports(), 1),
-    keys.DEAD: (LETTER.to_json(), lambda store: store.dead_letters.newest(), [LETTER]),
+    keys.DEAD: (LETTER.to_json(), lambda store: store.dead_letters.list_newest(), [LETTER]),
     keys.fetched_pages(JobId(OTHER_JOB)): (
         PAGE.to_json(),
         lambda store: store.payloads.load_fetched_pages(JobId(OTHER_JOB)),
@@ -462,8 +464,8 @@ def test_a_long_text_in_the_state_of_a_handoff_does_not_leave_redis(
         worker.hset(keys.handoff(job_id, "analyst", handoff_id), mapping={**texts, "turns": 7})
         before = bytes_from(supervisor.connection.redis)
 
-        infos = reader.jobs.handoffs(job_id, [handoff_id])
-        records = reader.job_summaries.handoffs(job_id, [handoff_id])
+        infos = reader.jobs.read_handoffs(job_id, [handoff_id])
+        records = reader.job_summaries.read_handoffs(job_id, [handoff_id])
 
         assert infos[handoff_id].turns == 7
         assert records[handoff_id].assigned_to == "analyst"

@@ -20,15 +20,15 @@ from redis.exceptions import NoPermissionError
 from docs.generator.redis_keys import constant_rows, function_rows
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.install_redis import OLDEST_NAME
-from handoff_queue.shared.local.redis_users import new_users
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.local.redis_users import create_users
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.acl import (
     CONNECTION,
     DATA,
     RedisDatabase,
-    rules_of,
-    worker_access,
+    build_rules,
+    build_worker_access,
 )
 from tests.doubles.jobs import (
     a_job,
@@ -140,7 +140,7 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
 
 
 def test_a_user_works_on_the_database_of_its_installation_only(server: Server) -> None:
-    rules = rules_of(worker_access(["analyst"]), RedisDatabase(number=3))
+    rules = build_rules(build_worker_access(["analyst"]), RedisDatabase(number=3))
     with redis.Redis.from_url(server.address) as admin:
         admin.execute_command("ACL", "SETUSER", "other", "on", ">word", *rules)
         port = admin.connection_pool.connection_kwargs["port"]
@@ -190,11 +190,11 @@ def test_a_sweep_looks_for_unknown_handoffs_after_each_write_of_a_user(
 @pytest.fixture(scope="module")
 def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Return the oldest Redis that we support, which has no rules for reading and writing."""
-    users = new_users(WORKERS, RedisDatabase(has_key_permissions=False))
+    users = create_users(WORKERS, RedisDatabase(has_key_permissions=False))
     folder = tmp_path_factory.mktemp("oldest")
-    port = free_port()
+    port = find_free_port()
     configuration = folder / "redis.conf"
-    lines = [f"port {port}", "bind 127.0.0.1", f"dir {folder}", 'save ""', *users.lines()]
+    lines = [f"port {port}", "bind 127.0.0.1", f"dir {folder}", 'save ""', *users.build_lines()]
     configuration.write_text("\n".join(lines) + "\n")
     program = Path(sys.prefix) / "bin" / OLDEST_NAME
     with Processes(folder) as processes:
@@ -226,7 +226,7 @@ def test_a_user_may_not_run_commands_of_administrators_on_redis_6(
 def private(server: Server) -> Iterator[redis.Redis]:
     """Yield the user with all rights. The other users have the rights that `handoff up` gives."""
     with redis.Redis.from_url(server.address) as admin:
-        for user, rules in new_users(
+        for user, rules in create_users(
             WORKERS, RedisDatabase(), has_other_workers=True
         ).rules.items():
             if user != "admin":
@@ -262,7 +262,7 @@ def test_the_users_of_a_private_redis_may_use_the_queue_of_any_specialist(
 def test_no_rule_names_a_command_that_redis_7_0_does_not_know() -> None:
     """Redis refuses all users of an ACL file with an unknown command."""
     newer = {"client|setinfo", "client|no-touch", "cluster|myshardid", "waitaof"}
-    for rules in new_users(WORKERS, RedisDatabase()).rules.values():
+    for rules in create_users(WORKERS, RedisDatabase()).rules.values():
         named = set(re.findall(r"[+-]([a-z|-]+)", " ".join(rules)))
         assert not named & newer
 
@@ -289,7 +289,7 @@ def test_no_user_has_a_command_that_no_process_runs() -> None:
 
 def test_each_key_of_the_store_has_a_user() -> None:
     """A new key of the store needs a place in `acl.py`."""
-    users = new_users(WORKERS, RedisDatabase())
+    users = create_users(WORKERS, RedisDatabase())
     patterns: list[str] = []
     for name, rules in users.rules.items():
         if name != "admin":

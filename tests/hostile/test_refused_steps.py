@@ -62,7 +62,7 @@ def installation(server: Server) -> Iterator[Installation]:
     with ExitStack() as parts:
         admin = parts.enter_context(redis.Redis.from_url(server.address))
         admin.flushdb()
-        url = server.users.url("supervisor", server.address)
+        url = server.users.build_url("supervisor", server.address)
         supervisor = parts.enter_context(running_shell(url))
         person = parts.enter_context(running_shell(server.address, "writer"))
         installation = Installation(supervisor, person, admin)
@@ -86,7 +86,7 @@ def test_a_step_of_a_refused_queue_fails_with_the_reason_and_other_steps_run(
     installation.supervisor.finish_all(job_id)
     assert installation.status_of(job_id) is JobStatus.PARTIAL
     assert REASON in reasons_of(installation, job_id)
-    assert installation.person.store.dead_letters.newest() == []
+    assert installation.person.store.dead_letters.list_newest() == []
 
 
 def test_a_client_refuses_a_step_of_a_refused_queue_with_the_closest_name(
@@ -136,7 +136,7 @@ def test_a_lost_message_of_a_queue_that_was_taken_away_fails_its_step(
     later_process.close()
 
     assert REASON in reasons_of(installation, job_id)
-    assert installation.person.store.dead_letters.newest() == []
+    assert installation.person.store.dead_letters.list_newest() == []
 
 
 def test_a_job_that_may_use_only_a_refused_queue_fails_with_the_reason(

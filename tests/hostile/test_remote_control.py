@@ -25,7 +25,7 @@ from redis import Redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.remote_control import REMOTE_CONTROL
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.supervisor.cli.doctor_processes import queues_by_node
+from handoff_queue.supervisor.cli.doctor_processes import ask_for_queues
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -217,7 +217,7 @@ def test_a_forged_reply_does_not_stop_the_command_that_asks(redis_server: str, b
         channel.psubscribe("/*.handoff.control.pidbox")
         assert channel.get_message(timeout=5), "the attacker listens"
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(queues_by_node, settings)
+            asked = pool.submit(ask_for_queues, settings)
             command = channel.get_message(timeout=30)
             assert command
             forged = json.loads(command["data"])
@@ -236,7 +236,7 @@ def test_replies_without_end_do_not_hold_up_the_command_that_asks(redis_server: 
         channel.psubscribe("/*.handoff.control.pidbox")
         assert channel.get_message(timeout=5), "the attacker listens"
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(queues_by_node, settings)
+            asked = pool.submit(ask_for_queues, settings)
             command = channel.get_message(timeout=30)
             assert command
             forged = json.loads(command["data"])

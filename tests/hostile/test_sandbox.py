@@ -553,7 +553,7 @@ def test_files_that_are_not_plain_files_or_too_large_are_left_out() -> None:
         replace(LIMITS, output_bytes=1_000),
     )
 
-    assert ended.contents() == {"linked": b"text", "folder/good": b"text"}
+    assert ended.decode_contents() == {"linked": b"text", "folder/good": b"text"}
     assert ended.left_out == 4
 
 
@@ -578,7 +578,7 @@ def test_a_path_that_is_too_long_or_too_deep_costs_no_other_file() -> None:
         "open('file', 'w').write('text')\n"
     )
 
-    assert (ended.contents(), ended.left_out) == ({"good": b"text"}, 2)
+    assert (ended.decode_contents(), ended.left_out) == ({"good": b"text"}, 2)
 
 
 def test_many_files_are_cut() -> None:
@@ -611,7 +611,7 @@ def test_no_process_outlives_the_run() -> None:
         "while not os.path.exists('outputs/begun'): pass\n"
     )
 
-    assert run(code).contents() == {"begun": b""}
+    assert run(code).decode_contents() == {"begun": b""}
 
     wait_until(lambda: name not in names_of_processes(), expected="the end of all processes")
 

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.facts import read_facts
-from handoff_queue.supervisor.text.csv_tables import rows_in
+from handoff_queue.supervisor.text.csv_tables import iterate_rows
 
 FEW, MANY = 2_000, 32_000
 
@@ -22,7 +22,7 @@ def seconds_of_header(columns: int) -> float:
     taken: list[float] = []
     for _ in range(3):
         begun = time.thread_time()
-        assert list(rows_in(Path("a.csv"), header, ",")) == []
+        assert list(iterate_rows(Path("a.csv"), header, ",")) == []
         taken.append(time.thread_time() - begun)
     return min(taken)
 
@@ -35,7 +35,7 @@ def test_a_name_that_is_there_twice_is_found_at_the_end_of_many_columns() -> Non
     header = ",".join([*(f"c{number}" for number in range(MANY)), "c7"])
 
     with pytest.raises(UserError, match="column 'c7' is there twice"):
-        list(rows_in(Path("a.csv"), header, ","))
+        list(iterate_rows(Path("a.csv"), header, ","))
 
 
 HEADER = "subject,attribute,value,unit\n"

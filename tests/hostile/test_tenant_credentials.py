@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool, UserError
-from handoff_queue.workers.tools.tenant_credentials import provider_of
+from handoff_queue.workers.tools.tenant_credentials import load_provider
 from handoff_queue.workers.tools.user_tools import load_tools
 from tests.doubles.function_tools import hosted, write_tools
 from tests.workers.tools.contexts import ToolHarness
@@ -183,7 +183,7 @@ def test_the_setting_names_a_function_or_is_refused_in_one_line() -> None:
         return Settings(offline=True, tenant_credential_function=place)
 
     place = f"{__name__}:credential_of"
-    assert provider_of(settings_with(place)) is not None
-    assert provider_of(Settings(offline=True)) is None
+    assert load_provider(settings_with(place)) is not None
+    assert load_provider(Settings(offline=True)) is None
     with pytest.raises(UserError, match="cannot be imported"):
-        provider_of(settings_with("no_such_module:f"))
+        load_provider(settings_with("no_such_module:f"))

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
@@ -142,7 +142,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
     claimed.renew()
     page = Document(
         path="https://example.com/4711",
-        digest=digest_of(SECRET),
+        digest=compute_digest(SECRET),
         chars=len(SECRET),
         media_type="text/plain",
     )
@@ -154,7 +154,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         stored = reader.store.schedules.find("acme", schedule.name)
         assert stored is not None
         return [
-            reader.store.claims.checkpoints_of(job_id, [handoff_id]) != {},
+            reader.store.claims.read_checkpoints(job_id, [handoff_id]) != {},
             SECRET in reader.store.payloads.draft(job_id, handoff_id),
             reader.store.payloads.load_fetched_pages(job_id) == [page],
         ]
@@ -234,20 +234,20 @@ def test_turns_of_another_handoff_are_refused(jobs: Client) -> None:
     foreign = redis.lindex(turns_key(jobs.store, job_id, HandoffId("b.1")), 0)
     redis.lset(turns_key(jobs.store, job_id, HandoffId("a.1")), 0, foreign)
 
-    assert set(jobs.store.claims.checkpoints_of(job_id, [HandoffId("a.1"), HandoffId("b.1")])) == {
-        "b.1"
-    }
+    assert set(
+        jobs.store.claims.read_checkpoints(job_id, [HandoffId("a.1"), HandoffId("b.1")])
+    ) == {"b.1"}
 
 
 def test_a_guess_of_a_document_finds_nothing(jobs: Client, without_keys: Client) -> None:
     jobs.submit(HANDOFF_PROJECT)
-    guess = digest_of(TEXT)
+    guess = compute_digest(TEXT)
 
     assert not without_keys.store.connection.redis.exists(keys.document(guess))
     for tenant in ("globex", "default"):
-        assert jobs.store.payloads.missing_documents([guess], 60, tenant) == {guess}
-        assert jobs.store.payloads.documents([guess], tenant) == {}
-    assert jobs.store.payloads.documents([guess], "acme") == {guess: TEXT}
+        assert jobs.store.payloads.find_missing_documents([guess], 60, tenant) == {guess}
+        assert jobs.store.payloads.read_documents([guess], tenant) == {}
+    assert jobs.store.payloads.read_documents([guess], "acme") == {guess: TEXT}
 
 
 def test_equal_documents_of_two_tenants_are_stored_twice_and_look_different(jobs: Client) -> None:
@@ -264,16 +264,18 @@ def test_a_text_in_the_memory_of_a_process_is_not_found_by_a_job_of_another_tena
 ) -> None:
     own_job = jobs.submit(HANDOFF_PROJECT)
     cache, digest = PayloadCache(jobs.store), request_digest(jobs, own_job)
-    assert cache.payloads(own_job, [digest])
-    assert cache.text_of(own_job, digest_of(TEXT), "acme")
+    assert cache.get_payloads(own_job, [digest])
+    assert cache.get_text(own_job, compute_digest(TEXT), "acme")
 
     for tenant in ("globex", "default"):
         other_job = jobs.submit(Request("What is it?", tenant=tenant))
         with pytest.raises(StoreError, match="are gone"):
-            cache.payloads(other_job, [digest])
-        documents = cache.of_job(other_job, HandoffId("a.1"), cache.manifest("{}"), None)
+            cache.get_payloads(other_job, [digest])
+        documents = cache.open_job_documents(
+            other_job, HandoffId("a.1"), cache.parse_manifest("{}"), None
+        )
         with pytest.raises(Exception, match="no longer stored"):
-            documents.tool_context.text_of(digest_of(TEXT))
+            documents.tool_context.text_of(compute_digest(TEXT))
 
 
 def test_after_its_key_is_deleted_a_tenant_is_unreadable_and_can_still_be_deleted(
@@ -325,7 +327,7 @@ def test_two_keys_are_valid_at_once_and_new_texts_use_the_newest(
     write_keys(tmp_path / "new", "acme", new)
     only_new = sealed_client(redis_url, tmp_path / "new")
 
-    assert both.export(before, texts=True).texts == {digest_of(TEXT): TEXT}
+    assert both.export(before, texts=True).texts == {compute_digest(TEXT): TEXT}
     assert both.export(after)
     assert only_new.export(after)
     with pytest.raises(NoTenantKey):
@@ -339,7 +341,7 @@ def test_texts_from_the_time_before_the_key_stay_readable(
 
     export = sealed_client(redis_url, folder).export(before, texts=True)
 
-    assert export.texts == {digest_of(TEXT): TEXT}
+    assert export.texts == {compute_digest(TEXT): TEXT}
 
 
 def test_a_message_of_a_queue_is_opened_with_the_key_and_in_its_place_only(
@@ -379,8 +381,8 @@ def test_a_worker_without_the_key_leaves_the_message_to_others_and_its_letter_ha
 
     assert not letters.add_unreadable("a", "it cannot be opened", message)
     assert letters.add_unreadable("a", "it cannot be opened", message, patience_s=0)
-    assert [letter.reason for letter in letters.newest()] == ["it cannot be opened"]
-    assert "the message of" not in letters.newest()[0].body
+    assert [letter.reason for letter in letters.list_newest()] == ["it cannot be opened"]
+    assert "the message of" not in letters.list_newest()[0].body
 
 
 def test_a_file_that_others_may_read_is_refused_without_its_content(

@@ -12,9 +12,9 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
-from handoff_queue.supervisor.cli.display.job_report import section
+from handoff_queue.supervisor.cli.display.job_report import print_section
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
-from handoff_queue.supervisor.cli.display.terminal import stderr, stdout, write_line
+from handoff_queue.supervisor.cli.display.terminal import get_stderr, get_stdout, write_line
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
@@ -110,7 +110,7 @@ def test_no_command_prints_a_stored_text_that_a_terminal_obeys(
     note = Note(path="a/b", text=text, author="ann", at=1, expires_at=4e9, origins=("user",))
     broker.store.notes.write("default", note, None)
     broker.add_schedule("news", Request(text), ScheduleOptions("0 0 1 1 *"))
-    values = {"JOB": job_id, "LETTER": broker.store.dead_letters.newest()[0].id}
+    values = {"JOB": job_id, "LETTER": broker.store.dead_letters.list_newest()[0].id}
     handoff = HandoffInProcess(tmp_path, capture=capfd)
 
     obeyed: dict[str, set[str]] = {}
@@ -162,10 +162,10 @@ def test_a_table_and_a_line_change_no_terminal(
 ) -> None:
     text = f"Look {SEQUENCES[kind]} here"
 
-    stdout().print(fit_table([Column("name", 0, least=4)], [([text], "red")], 80))
-    stderr().print(Text(text, style="bold"))
+    get_stdout().print(fit_table([Column("name", 0, least=4)], [([text], "red")], 80))
+    get_stderr().print(Text(text, style="bold"))
     write_line(text)
-    section(text, "body")
+    print_section(text, "body")
     printed = capsys.readouterr()
 
     assert not OBEYED & {*printed.out, *printed.err}
@@ -177,7 +177,7 @@ def test_a_table_keeps_its_own_colours(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
 
-    stdout().print(Text("Look", style="red"))
+    get_stdout().print(Text("Look", style="red"))
 
     assert capsys.readouterr().out == "\x1b[31mLook\x1b[0m\n"
 

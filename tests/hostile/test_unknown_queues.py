@@ -14,7 +14,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.pauses import check_pausable
 from handoff_queue.supervisor.serve.metrics import StoreMetrics
 from tests.doubles.handoffs import a_spec
@@ -45,13 +45,13 @@ def announced(server: Server) -> Iterator[Server]:
 
 
 def waits_in(store: Store) -> set[str]:
-    return {backlog.queue for backlog in store.metrics.waiting(["analyst", UNKNOWN])}
+    return {backlog.queue for backlog in store.metrics.read_backlogs(["analyst", UNKNOWN])}
 
 
 LOOKS: dict[str, Callable[[Store], set[str]]] = {
     "served": lambda store: set(store.presence.load_served_specialists()),
-    "presence": lambda store: set(store.presence.presence().queues),
-    "depths": lambda store: {depth.queue for depth in store.health.depths()},
+    "presence": lambda store: set(store.presence.read_presence().queues),
+    "depths": lambda store: {depth.queue for depth in store.health.read_depths()},
     "load": lambda store: set(store.fleet_load.now().waiting),
     "metrics": waits_in,
     "paused": lambda store: set(store.metrics.count_paused_handoffs(["analyst", UNKNOWN])),
@@ -76,14 +76,14 @@ def test_a_job_that_waits_in_another_queue_has_its_reason(announced: Server, use
     with redis.Redis.from_url(announced.address) as admin:
         admin.delete(keys.SERVING)
     with announced.store(user) as store:
-        presence = store.presence.presence([WAITING_JOB])
+        presence = store.presence.read_presence([WAITING_JOB])
 
     assert presence.unclaimed == {WAITING_JOB: {"a.1": "analyst"}}
 
 
 def test_statistics_and_metrics_go_on(announced: Server) -> None:
     with announced.store("console") as store:
-        stats = stats_now(store, store.fleet_load.now())
+        stats = read_stats(store, store.fleet_load.now())
         families = list(StoreMetrics(store).collect())
 
     assert "analyst" in {agent.agent for agent in stats.agents}
@@ -114,8 +114,8 @@ def test_a_process_names_the_queue_that_it_leaves_out_once(
 ) -> None:
     with announced.store("supervisor") as store:
         for _ in range(3):
-            store.presence.presence()
-            store.health.depths()
+            store.presence.read_presence()
+            store.health.read_depths()
 
         assert store.connection.queue_access.refused == (UNKNOWN,)
     assert len([text for text in caplog.messages if UNKNOWN in text]) == 1

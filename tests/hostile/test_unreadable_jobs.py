@@ -72,14 +72,14 @@ def test_the_counts_and_each_filter_can_be_read(jobs: Client, damaged: JobId) ->
     other = a_job(jobs.store)
     filters = (JobFilter(min_microusd=0), JobFilter(text=other), JobFilter(tenant="default"))
 
-    counts = jobs.store.jobs.counts()
+    counts = jobs.store.jobs.count_by_status()
 
     assert sum(counts.values()) == 2
-    assert all(other in jobs.store.jobs.newest(10, where) for where in filters)
+    assert all(other in jobs.store.jobs.list_newest(10, where) for where in filters)
 
 
 def test_the_damaged_job_can_be_found_and_deleted(jobs: Client, damaged: JobId) -> None:
-    assert jobs.store.jobs.beginning_with(damaged[:8], 5) == [damaged]
+    assert jobs.store.jobs.find_by_prefix(damaged[:8], 5) == [damaged]
 
     jobs.delete(damaged)
 

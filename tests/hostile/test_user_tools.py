@@ -367,7 +367,7 @@ def observe(tool: Tool, timeout_s: float = 60.0, **arguments: Any) -> ToolObserv
     call = {"id": "t", "name": tool.name, "input": arguments}
     limited = replace(tool, timeout_s=timeout_s)
     threads = ToolThreads({tool.name: limited}, ToolHarness().context)
-    (observed,) = threads.results_of([call], lambda: None)
+    (observed,) = threads.run_calls([call], lambda: None)
     return observed
 
 
@@ -451,7 +451,7 @@ def test_no_process_of_a_call_outlives_the_call(
         call = {"id": "t", "name": tool.name, "input": arguments}
         with pytest.raises(InterruptedError):
             list(
-                ToolThreads({tool.name: tool}, ToolHarness().context).results_of([call], lose_claim)
+                ToolThreads({tool.name: tool}, ToolHarness().context).run_calls([call], lose_claim)
             )
     else:
         observed = observe(tool, timeout_s=60.0 if end == "return" else 5.0, **arguments)

@@ -30,7 +30,7 @@ def prefixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def url_of(server: Server, user: str) -> str:
-    return server.users.url(user, server.address)
+    return server.users.build_url(user, server.address)
 
 
 def test_flower_sees_the_events_of_a_worker(prefixed: Server) -> None:
@@ -76,7 +76,9 @@ def test_refused_commands_are_in_the_audit(prefixed: Server) -> None:
     with prefixed.store("supervisor") as supervisor, prefixed.store("console") as console:
         assert supervisor.refusals.copy_commands() > 0
 
-        refused = [entry for entry in console.audit.newest(99) if "tokens" in (entry.detail or "")]
+        refused = [
+            entry for entry in console.audit.list_newest(99) if "tokens" in (entry.detail or "")
+        ]
 
     assert [entry.action for entry in refused] == [AuditAction.REFUSE]
 

@@ -77,7 +77,7 @@ def test_a_submitter_learns_no_name_of_the_private_network(
             return ["10.0.0.1"]
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
-    monkeypatch.setattr(webhooks, "system_resolver", resolve)
+    monkeypatch.setattr(webhooks, "resolve_with_system", resolve)
     details: set[str] = set()
     for host in ("known.example", "unknown.example"):
         delivered, detail = webhooks.post(f"http://{host}/", b"{}", {}, (), 30.0)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from redis.exceptions import NoPermissionError
 
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer
-from handoff_queue.shared.broker.flower import PERMANENT_QUEUES, queues_of_the_fleet
+from handoff_queue.shared.broker.flower import PERMANENT_QUEUES, list_queues
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
@@ -31,7 +31,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.call_questions import ask
 from tests.doubles.jobs import (
@@ -63,10 +63,12 @@ def test_a_worker_waits_until_a_supervisor_has_loaded_the_scripts(server: Server
         with pytest.raises(StoreUnavailable, match="start a supervisor"):
             claimed.renew()
         with pytest.raises(StoreUnavailable, match="start a supervisor"):
-            worker.connection.script_for_each("renew_lease", [claimed.renewal()])
+            worker.connection.run_script_for_each("renew_lease", [claimed.build_renewal()])
         supervisor.connection.load_scripts()
         claimed.renew()
-        assert worker.connection.script_for_each("renew_lease", [claimed.renewal()]) == [b"ok"]
+        assert worker.connection.run_script_for_each("renew_lease", [claimed.build_renewal()]) == [
+            b"ok"
+        ]
 
 
 def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
@@ -74,7 +76,7 @@ def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
         for _ in range(2):
             with pytest.raises(NoPermissionError):
                 connection.execute_command("HGETALL", keys.TOKENS)
-    url = server.users.url("supervisor", server.address)
+    url = server.users.build_url("supervisor", server.address)
     for _ in range(2):  # two supervisors
         store = open_store(url, Settings(redis_url=SecretStr(url)))
         store.refusals.copy_commands()
@@ -89,7 +91,7 @@ def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
 
 
 def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> None:
-    url = server.users.url("client", server.address)
+    url = server.users.build_url("client", server.address)
     store = open_store(url, Settings(redis_url=SecretStr(url)))
 
     assert store.refusals.copy_commands() == 0
@@ -106,11 +108,11 @@ def test_flower_lists_the_queues_with_its_own_user(server: Server) -> None:
         until_ms = (time.time() + 30) * 1000
         attacker.zadd(keys.SERVING, {"writer/w": until_ms, f"{keys.TOKENS}/w": until_ms})
 
-        assert set(queues_of_the_fleet(flower)) == {*PERMANENT_QUEUES, "analyst", "writer"}
+        assert set(list_queues(flower)) == {*PERMANENT_QUEUES, "analyst", "writer"}
 
 
 def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
-    jobs = client.connect(server.users.url("client", server.address))
+    jobs = client.connect(server.users.build_url("client", server.address))
 
     job_id = jobs.submit(Request("Which database is the best?"))
 
@@ -120,7 +122,7 @@ def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
 def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: Server) -> None:
     counts: dict[str, dict[tuple[str, ...], int]] = {}
     for user in ("supervisor", "console", "client", "observer"):
-        url = server.users.url(user, server.address)
+        url = server.users.build_url(user, server.address)
         store = open_store(url, Settings(redis_url=SecretStr(url)))
         if user == "supervisor":
             job_id, now = JobId(OTHER_JOB), store.connection.now()
@@ -134,7 +136,7 @@ def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: S
 def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server: Server) -> None:
     stores: dict[str, Store] = {}
     for user in ("client", "supervisor", "worker-analyst"):
-        url = server.users.url(user, server.address)
+        url = server.users.build_url(user, server.address)
         stores[user] = open_store(url, Settings(redis_url=SecretStr(url)))
     worker, supervisor = stores["worker-analyst"], stores["supervisor"]
     job_id = a_job(supervisor)
@@ -183,7 +185,7 @@ def test_an_observer_reads_the_statistics_with_the_spending_of_today(server: Ser
         for name, more in (("input", 200), ("cached", 150)):
             field = f"{name}\tdefault\twriter\tm\tteam"
             supervisor.connection.redis.hincrby(keys.spending(today), field, more)
-        stats = stats_now(observer, observer.fleet_load.now())
+        stats = read_stats(observer, observer.fleet_load.now())
         supervisor.connection.redis.delete(keys.spending(today))
 
     assert stats.cached_share == 0.75
@@ -198,7 +200,7 @@ def test_each_reader_of_journals_leaves_out_refused_events(server: Server, user:
         refused = range(MAX_EVENTS_A_READ + 1, MAX_EVENTS_A_READ + 501)
         supervisor.refused_events.record(job_id, refused, 60)
 
-        events = [*chain(*reader.journal.pages(job_id, leaves_out=True))]
+        events = [*chain(*reader.journal.iterate_pages(job_id, leaves_out=True))]
 
         assert [event.version for event in events if event.event is LEFT_OUT] == [*refused]
 

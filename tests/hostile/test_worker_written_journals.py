@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.store import journal, keys
-from handoff_queue.shared.store.journal import parse_entry, unreadable_event
+from handoff_queue.shared.store.journal import build_unreadable_event, parse_entry
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage
@@ -137,7 +137,7 @@ def test_a_false_newest_version_hides_no_event_from_the_followers_of_many_jobs(
         async def follow() -> list[str]:
             subscription = hub.subscribe(job_id, 1)
             supervisor.journal.append(job_id, CancelRequested())
-            news = await subscription.news(60)
+            news = await subscription.wait_for_news(60)
             await asyncio.to_thread(hub.close)
             return [recorded.event.type for recorded in news]
 
@@ -178,12 +178,12 @@ def test_a_journal_that_cannot_be_read_ends_only_the_streams_of_its_job(
         spoil(store, bad, monkeypatch)
         store.connection.redis.xadd(keys.newest_event(bad), {"v": ""}, id="2-0")
         with pytest.raises(MalformedMessage) as error:
-            await of_bad.news(60)
+            await of_bad.wait_for_news(60)
         again = hub.subscribe(bad, 1)
         with pytest.raises(MalformedMessage):
-            await again.news(60)
+            await again.wait_for_news(60)
         store.journal.append(good, CancelRequested())
-        news = await of_good.news(60)
+        news = await of_good.wait_for_news(60)
         await asyncio.to_thread(hub.close)
         return bad, str(error.value), [recorded.event.type for recorded in news]
 
@@ -223,13 +223,13 @@ def test_an_entry_that_cannot_be_read_stops_no_job(
     signed.wait_for_letter("it has no signature")
 
     assert isinstance(signed.jobs.store.journal.read(held)[-1].event, EventRefused)
-    assert signed.store.job_summaries.of(held).job.status is JobStatus.RUNNING
+    assert signed.store.job_summaries.read(held).job.status is JobStatus.RUNNING
 
 
 @pytest.mark.parametrize("digits", [13, 14, 15, 16, 5_000])
 def test_each_time_of_an_entry_is_a_date(digits: int) -> None:
     """The MCP server shows the time of the last entry, also of a refused one."""
-    entry = unreadable_event(1, b"9" * digits + b" {}", "-")
+    entry = build_unreadable_event(1, b"9" * digits + b" {}", "-")
 
     assert datetime.fromtimestamp(entry.at, UTC).year < 9999
 

@@ -11,9 +11,9 @@ import pytest
 from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
+from handoff_queue.supervisor.gates.gates_file import GateSet, read_gates
 from handoff_queue.supervisor.workflows import Workflow
-from handoff_queue.supervisor.workflows.parser import workflow_in
+from handoff_queue.supervisor.workflows.parser import parse_workflow
 
 SPECIALIST = """---
 name: chemist
@@ -37,13 +37,13 @@ def as_specialist(folder: Path, field: str) -> SpecialistSpec:
 
 
 def as_workflow(_folder: Path, field: str) -> Workflow:
-    return workflow_in(WORKFLOW.replace("FIELD", field))
+    return parse_workflow(WORKFLOW.replace("FIELD", field))
 
 
 def as_gates(folder: Path, field: str) -> GateSet:
     file = folder / "gates.yaml"
     file.write_text(f"{field}\n", errors="surrogatepass")
-    return gates_in_file(file)
+    return read_gates(file)
 
 
 READERS: dict[str, Callable[[Path, str], object]] = {

@@ -9,7 +9,7 @@ import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.readiness import touch_while_alive
-from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.observability.logs import get_log, logged_as
 from handoff_queue.shared.settings.settings import Settings
 
 _URL = os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0")
@@ -20,6 +20,6 @@ touch_while_alive(app)
 @app.task(name="where", shared=False)  # type: ignore[untyped-decorator]
 def where() -> None:
     with logged_as(job_id="j1"):
-        log_of(__name__).info("here", url=_URL)
+        get_log(__name__).info("here", url=_URL)
     with redis.Redis.from_url(_URL) as client:
         client.set("where", threading.current_thread().name)

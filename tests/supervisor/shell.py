@@ -13,7 +13,7 @@ import pytest
 from celery import Celery
 from pydantic import JsonValue
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
@@ -31,7 +31,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    failed_result,
+    build_failed_result,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import JobLimits
@@ -121,7 +121,7 @@ class Shell:
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Return the fact checker's spec that the supervisor uses."""
-        return DecisionRecorder(self.store, PayloadCache(self.store)).fact_checker(state)
+        return DecisionRecorder(self.store, PayloadCache(self.store)).get_fact_checker(state)
 
     def another(self) -> Shell:
         return Shell(self.url, self.app)
@@ -159,7 +159,9 @@ class Shell:
             for event in self.events(job_id)
             if isinstance(event, HandoffIssued) and event.group
         ]
-        handoff_infos = self.store.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+        handoff_infos = self.store.jobs.read_handoffs(
+            job_id, [event.handoff_id for event in issued]
+        )
         return [
             event
             for event in issued
@@ -188,7 +190,7 @@ class Shell:
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = (
-            failed_result(handoff, "it broke", stop_reason)
+            build_failed_result(handoff, "it broke", stop_reason)
             if status is ResultStatus.FAILED
             else _well(handoff, output)
         )
@@ -196,7 +198,9 @@ class Shell:
             result = result.model_copy(
                 update={"status": status, "output": None, "needs": "the year"}
             )
-        claim.finish(claim.finish_request(result, (handoff_finished_event(result, "worker:1"),)))
+        claim.finish(
+            claim.finish_request(result, (build_handoff_finished_event(result, "worker:1"),))
+        )
 
     def finish_all(self, job_id: JobId) -> None:
         """Finish all open handoffs until no handoff is open."""

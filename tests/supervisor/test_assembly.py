@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.assembly import QUEUES, _LazySupervisor
 
@@ -19,12 +19,12 @@ def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
     """The handler runs on the building thread, which holds the lock."""
     settings = Settings(lease_s=3_600, redis_url=redis_url)
     supervisor = _LazySupervisor(
-        make_app("supervisor", redis_url, settings, QUEUES), settings, model_from
+        make_app("supervisor", redis_url, settings, QUEUES), settings, create_model
     )
 
     def interrupted_while_building() -> None:
         with supervisor._lock:
-            supervisor.stopping()
+            supervisor.handle_stop()
 
     building = threading.Thread(target=interrupted_while_building, daemon=True)
     building.start()

@@ -117,5 +117,5 @@ def test_a_step_that_the_replanner_gives_to_another_specialist_keeps_its_contrac
             [{"name": "change_step", "input": {"step": "sort", "specialist": specialist}}],
             last_try=True,
         )
-        (changed,) = Patch.of(patch.output).change
+        (changed,) = Patch.from_value(patch.output).change
         assert (changed.specialist, changed.contract_of) == (specialist, "classifier")

@@ -15,7 +15,7 @@ import redis
 from celery.worker import state as worker_state
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.runtime.process_resources import GENERATIONS, SWITCH_EVERY_S
 from handoff_queue.shared.settings.optional_packages import PACKAGES
 from handoff_queue.shared.settings.settings import Settings
@@ -26,7 +26,7 @@ from handoff_queue.shared.types.specialist import RunnerKind
 from handoff_queue.workers.assembly import LazyWorker, Worker, make_workers_app
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
-from handoff_queue.workers.tools.sandbox import sandbox_fault
+from handoff_queue.workers.tools.sandbox import find_sandbox_fault
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
 from tests.workers.tools.servers import Page, serving
@@ -41,12 +41,12 @@ def worker(redis_url: str, tmp_path: Path) -> Iterator[LazyWorker]:
         settings,
         {"researcher": a_spec()},
         build_registry(settings, DocumentIndex(tmp_path)),
-        model_from,
+        create_model,
     )
     thresholds = gc.get_threshold()
     yield worker
     gc.set_threshold(*thresholds)
-    worker.stopping()
+    worker.handle_stop()
     if worker._built is not None:
         worker._built.process.leases.stop()
 
@@ -67,7 +67,7 @@ def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(
 
     def interrupted_while_building() -> None:
         with worker._lock:
-            worker.stopping()
+            worker.handle_stop()
 
     building = threading.Thread(target=interrupted_while_building, daemon=True)
     building.start()
@@ -98,18 +98,18 @@ def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: LazyWo
 
 def test_a_worker_withdraws_its_announcement(worker: LazyWorker, store: Store) -> None:
     worker.on_worker_ready(consumer(worker))
-    wait_until(store.presence.announcements, expected="the announcement")
+    wait_until(store.presence.read_announcements, expected="the announcement")
 
-    worker.stopping()
-    wait_until(lambda: not store.presence.announcements(), expected="the withdrawal")
+    worker.handle_stop()
+    wait_until(lambda: not store.presence.read_announcements(), expected="the withdrawal")
 
 
 @pytest.fixture
 def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PATH", "")
-    sandbox_fault.cache_clear()
+    find_sandbox_fault.cache_clear()
     yield
-    sandbox_fault.cache_clear()
+    find_sandbox_fault.cache_clear()
 
 
 def worker_of(redis_url: str, folder: Path, *tools: str) -> LazyWorker:
@@ -118,7 +118,7 @@ def worker_of(redis_url: str, folder: Path, *tools: str) -> LazyWorker:
     specs = {f"with-{tool}": a_spec(tool, name=f"with-{tool}") for tool in tools}
     app = make_app("workers", redis_url, settings, list(specs))
     registry = build_registry(settings, DocumentIndex(folder))
-    return LazyWorker(app, settings, specs, registry, model_from)
+    return LazyWorker(app, settings, specs, registry, create_model)
 
 
 @pytest.mark.usefixtures("without_sandbox")
@@ -129,8 +129,8 @@ def test_a_worker_without_a_sandbox_announces_the_specialists_that_it_cannot_ser
 
     worker.check()
     worker.on_worker_ready(consumer(worker))
-    (announcement,) = wait_until(store.presence.announcements, expected="the announcement")
-    worker.stopping()
+    (announcement,) = wait_until(store.presence.read_announcements, expected="the announcement")
+    worker.handle_stop()
 
     assert list(worker._app.amqp.queues.consume_from) == ["with-now"]
     assert [spec.name for spec in announcement.specialists] == ["with-now"]
@@ -221,7 +221,7 @@ def test_a_worker_announces_its_lost_slots(
     wait_until(
         lambda: [
             announcement
-            for announcement in store.presence.announcements()
+            for announcement in store.presence.read_announcements()
             if announcement.lost_slots == 1
         ],
         expected="the lost slot",
@@ -243,7 +243,7 @@ def test_no_exception_ends_the_announcements(
     monkeypatch.setattr(LazyWorker, "__call__", fail_once)
     worker.on_worker_ready(consumer(worker))
 
-    wait_until(store.presence.announcements, expected="the announcement")
+    wait_until(store.presence.read_announcements, expected="the announcement")
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_a_failed_announcement_is_repeated(
             expected="an announcement that failed after its first write",
         )
         admin.delete(keys.SERVING)
-        wait_until(store.presence.announcements, expected="the announcement")
+        wait_until(store.presence.read_announcements, expected="the announcement")
 
 
 @pytest.mark.slow

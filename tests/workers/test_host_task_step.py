@@ -242,7 +242,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_recorded_before_it_is_sent(redis_u
     with pytest.raises(LeaseLost):
         step.run(turns, None)
 
-    assert [type(item) for item in turns.earlier_checkpoints()] == [ToolCallStarted]
+    assert [type(item) for item in turns.load_earlier_checkpoints()] == [ToolCallStarted]
 
 
 def test_a_step_without_the_right_to_effects_does_not_send_a_task_with_effects(

@@ -20,18 +20,18 @@ from uuid import uuid4
 from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, Transport, create_sdk_mcp_server, query
 from mcp.types import ToolAnnotations
 
-from handoff_queue.shared.local.parent_death_guard import guarded_command
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.settings.agent_sdk_cli import cli_path
+from handoff_queue.shared.local.parent_death_guard import build_guarded_command
+from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.settings.agent_sdk_cli import find_cli_path
 from handoff_queue.shared.types.model import Block, ModelCall
 from handoff_queue.workers.agent_sdk.conversation import (
     PREFIX,
     SERVER,
     RecordedTurn,
-    result_texts,
-    system_text,
+    get_result_text,
+    get_system_text,
 )
-from handoff_queue.workers.agent_sdk.messages_api import CliRequest, Gateway, events_of
+from handoff_queue.workers.agent_sdk.messages_api import CliRequest, Gateway, iterate_events
 
 END_S = 10.0
 """Seconds in which the thread of a run ends."""
@@ -60,7 +60,7 @@ REAP_S = 5.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of the longest message of the CLI. It repeats texts of the conversation."""
 _PIECE = 65_536
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 class CliEnded(Exception):
@@ -87,7 +87,7 @@ class CliProcess(Transport):
 
     async def connect(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *guarded_command(self._command),
+            *build_guarded_command(self._command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -152,12 +152,12 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="handoff-agent-sdk-"))
         self._prompt_file = self._folder / "system-prompt.md"
         system = call.system.text.strip()
-        self._gateway = Gateway(lambda body: system in system_text(body))
+        self._gateway = Gateway(lambda body: system in get_system_text(body))
         self._request: CliRequest | None = None
         self._results: dict[str, list[Block]] = {}
         self._loop = asyncio.new_event_loop()
         self._prompts: asyncio.Queue[str | list[Block]] = asyncio.Queue()
-        self._prompts.put_nowait(_texts_of(call.messages[0]["content"]))
+        self._prompts.put_nowait(_select_texts(call.messages[0]["content"]))
         self._talking: asyncio.Task[None] | None = None
         options, process = self._prepare_options_and_process(call)
         self._thread = threading.Thread(
@@ -184,7 +184,7 @@ class Session:
         for result in turn.results:
             call = calls.get(result["tool_use_id"])
             if call is not None:
-                key = _key(call["name"], call["input"])
+                key = _build_key(call["name"], call["input"])
                 self._results.setdefault(key, []).append(result)
         if not turn.has_calls:
             with suppress(RuntimeError):  # the CLI has ended
@@ -192,7 +192,7 @@ class Session:
         self._request = None
         self.served += 1
         message_id = f"msg_{uuid4().hex}"
-        request.answer(list(events_of(message_id, model, turn.content)))
+        request.send_answer(list(iterate_events(message_id, model, turn.content)))
 
     def close(self) -> None:
         """Kill the CLI, and remove its folder."""
@@ -209,7 +209,7 @@ class Session:
         tools: list[SdkMcpTool[Any]] = []
         for definition in call.tools:
             if "input_schema" in definition:
-                tools.append(self._tool(definition))
+                tools.append(self._build_tool(definition))
         server = create_sdk_mcp_server(SERVER, tools=tools)
         options = ClaudeAgentOptions(
             mcp_servers={SERVER: server}, skills=[], setting_sources=[], verbatim_prompts=True
@@ -218,7 +218,7 @@ class Session:
         home = self._folder / "home"
         home.mkdir()
         command = [
-            str(cli_path()),
+            str(find_cli_path()),
             *("--output-format", "stream-json", "--input-format", "stream-json", "--verbose"),
             *("--system-prompt-file", str(self._prompt_file)),
             *("--tools", ""),
@@ -241,26 +241,30 @@ class Session:
         }
         return options, CliProcess(command, variables)
 
-    def _tool(self, definition: Mapping[str, Any]) -> SdkMcpTool[Any]:
+    def _build_tool(self, definition: Mapping[str, Any]) -> SdkMcpTool[Any]:
         """Return a tool of the MCP server. The tool runs nothing: it returns the result that the
         worker has stored for the same name and arguments.
         """
         name = str(definition["name"])
 
-        async def result_of(arguments: dict[str, Any]) -> dict[str, Any]:
-            waiting = self._results.get(_key(f"{PREFIX}{name}", arguments))
+        async def wait_for_result(arguments: dict[str, Any]) -> dict[str, Any]:
+            waiting = self._results.get(_build_key(f"{PREFIX}{name}", arguments))
             if not waiting:
                 return {"content": [{"type": "text", "text": NOT_RUN}], "is_error": True}
             result = waiting.pop(0)
             return {
-                "content": [{"type": "text", "text": result_texts(result)}],
+                "content": [{"type": "text", "text": get_result_text(result)}],
                 "is_error": bool(result.get("is_error")),
             }
 
         schema = {"properties": {}, **definition["input_schema"]}
         description = str(definition.get("description", ""))
         return SdkMcpTool(
-            name, description, schema, result_of, annotations=ToolAnnotations(read_only_hint=True)
+            name,
+            description,
+            schema,
+            wait_for_result,
+            annotations=ToolAnnotations(read_only_hint=True),
         )
 
     def _talk(self, options: ClaudeAgentOptions, process: CliProcess) -> None:
@@ -302,12 +306,12 @@ class Session:
             self._talking.cancel()
 
 
-def _key(name: str, arguments: Any) -> str:
+def _build_key(name: str, arguments: Any) -> str:
     """Return the key of a call. The SDK does not tell the id of a call."""
     return json.dumps([name, arguments], sort_keys=True)
 
 
-def _texts_of(content: str | Sequence[Block]) -> str | list[Block]:
+def _select_texts(content: str | Sequence[Block]) -> str | list[Block]:
     """Return the opening message for the CLI. It needs no images."""
     if isinstance(content, str):
         return content

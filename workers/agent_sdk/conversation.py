@@ -42,16 +42,16 @@ class RecordedTurn:
         return any(block["type"] == "tool_use" for block in self.content)
 
 
-def turns_of(messages: Sequence[MessageParam]) -> list[RecordedTurn]:
+def list_turns(messages: Sequence[MessageParam]) -> list[RecordedTurn]:
     """Return the replies in a conversation, oldest first."""
     turns: list[RecordedTurn] = []
     for message in messages:
-        blocks = _blocks_of(message)
+        blocks = _get_blocks(message)
         if message["role"] == "assistant":
-            turns.append(RecordedTurn(_blocks_for_cli(blocks)))
+            turns.append(RecordedTurn(_select_blocks_for_cli(blocks)))
         elif turns:
             results = tuple(block for block in blocks if block.get("type") == "tool_result")
-            turns[-1] = replace(turns[-1], results=results, prompt=_text_in(blocks) or GO_ON)
+            turns[-1] = replace(turns[-1], results=results, prompt=_get_text(blocks) or GO_ON)
     return turns
 
 
@@ -61,33 +61,33 @@ def with_cli_texts(call: ModelCall, request: Mapping[str, Any]) -> ModelCall:
     """
     system_messages, turns = _split(request.get("messages", ()))
     texts: list[str] = []
-    for block in _blocks_of({"content": request.get("system", "")}):
+    for block in _get_blocks({"content": request.get("system", "")}):
         if not str(block.get("text", "")).startswith(_BILLING):
             texts.append(str(block.get("text", "")))
     for message in system_messages:
-        texts.append(_text_in(_blocks_of(message)))
+        texts.append(_get_text(_get_blocks(message)))
     system = SystemPrompt("\n\n".join(filter(None, texts)))
     return replace(call, system=system, messages=_with_additions(call.messages, turns))
 
 
-def added_bytes(call: ModelCall, sent_call: ModelCall) -> int:
+def count_added_bytes(call: ModelCall, sent_call: ModelCall) -> int:
     """Return the bytes that the CLI has added to a call."""
-    return _size_of(sent_call) - _size_of(call)
+    return _measure_size(sent_call) - _measure_size(call)
 
 
-def _size_of(call: ModelCall) -> int:
+def _measure_size(call: ModelCall) -> int:
     """Return the size of the system prompt and the messages of a call as JSON, in bytes."""
     return len(json.dumps([call.system.text, call.messages], ensure_ascii=False).encode())
 
 
-def system_text(request: Mapping[str, Any]) -> str:
+def get_system_text(request: Mapping[str, Any]) -> str:
     """Return the system prompt of a request as one text."""
-    return _text_in(_blocks_of({"content": request.get("system", "")}))
+    return _get_text(_get_blocks({"content": request.get("system", "")}))
 
 
-def result_texts(block: Block) -> str:
+def get_result_text(block: Block) -> str:
     """Return the text of a tool's result."""
-    return _text_in(_blocks_of(block))
+    return _get_text(_get_blocks(block))
 
 
 def _split(
@@ -106,9 +106,9 @@ def _split(
         if role == "system":
             role = "user"
         if turns and turns[-1]["role"] == role:
-            turns[-1]["content"].extend(_blocks_of(message))
+            turns[-1]["content"].extend(_get_blocks(message))
         else:
-            turns.append({"role": role, "content": list(_blocks_of(message))})
+            turns.append({"role": role, "content": list(_get_blocks(message))})
     return system_messages, turns
 
 
@@ -124,16 +124,16 @@ def _with_additions(
     for message, requested_message in zip(recorded, requested, strict=True):
         if message["role"] == "user":
             added_blocks = _find_added_blocks(message, requested_message)
-            content = [*_blocks_of(message), *added_blocks]
+            content = [*_get_blocks(message), *added_blocks]
             message = {**message, "content": content}  # noqa: PLW2901
         merged.append(message)
     return tuple(merged)
 
 
 def _find_added_blocks(recorded: MessageParam, requested: MessageParam) -> list[Block]:
-    known = _text_in(_blocks_of(recorded))
+    known = _get_text(_get_blocks(recorded))
     added_blocks: list[Block] = []
-    for block in _blocks_of(requested):
+    for block in _get_blocks(requested):
         text = str(block.get("text", ""))
         is_own = text.strip() in known or text in (GO_ON, NOTHING)
         if block.get("type") == "text" and not is_own:
@@ -141,7 +141,7 @@ def _find_added_blocks(recorded: MessageParam, requested: MessageParam) -> list[
     return added_blocks
 
 
-def _blocks_for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
+def _select_blocks_for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Return the texts and calls of a reply. The CLI has no use for other blocks."""
     cli_blocks: list[Block] = []
     for block in blocks:
@@ -152,14 +152,14 @@ def _blocks_for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
     return tuple(cli_blocks) or ({"type": "text", "text": NOTHING},)
 
 
-def _blocks_of(message: Mapping[str, Any]) -> list[Block]:
+def _get_blocks(message: Mapping[str, Any]) -> list[Block]:
     content = message.get("content") or []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return list(content)
 
 
-def _text_in(blocks: Iterable[Block]) -> str:
+def _get_text(blocks: Iterable[Block]) -> str:
     texts: list[str] = []
     for block in blocks:
         if block.get("type") == "text":

@@ -43,7 +43,7 @@ class CliRequest:
     """The answer. Empty: the connection is closed without one."""
     answered: threading.Event = field(default_factory=threading.Event)
 
-    def answer(self, events: Sequence[Event]) -> None:
+    def send_answer(self, events: Sequence[Event]) -> None:
         """Send these events, and end the request."""
         self.events = events
         self.answered.set()
@@ -158,11 +158,11 @@ class Gateway:
         self._open_requests.append(request)
         self._requests.put(request)
         with suppress(OSError):  # the CLI has ended
-            _stream(connection, request)
+            _stream_answer(connection, request)
         self._open_requests.remove(request)
 
 
-def _stream(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:
+def _stream_answer(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:
     """Send pings until there is an answer, and then the answer."""
     connection.send_response(200)
     connection.send_header("content-type", "text/event-stream")
@@ -174,7 +174,7 @@ def _stream(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:
         connection.wfile.write(as_server_sent(event))
 
 
-def events_of(message_id: str, model: str, content: Sequence[Block]) -> Iterator[Event]:
+def iterate_events(message_id: str, model: str, content: Sequence[Block]) -> Iterator[Event]:
     """Yield the events of one message with texts and calls of tools.
 
     The usage is zero: the worker counts the tokens, not the CLI.

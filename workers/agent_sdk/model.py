@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import ModelRejected, NeverSent
 from handoff_queue.shared.types.model import (
     MIN_PROGRESS_INTERVAL_S,
@@ -17,8 +17,8 @@ from handoff_queue.shared.types.model import (
 )
 from handoff_queue.workers.agent_sdk.cli_session import Session
 from handoff_queue.workers.agent_sdk.conversation import (
-    added_bytes,
-    turns_of,
+    count_added_bytes,
+    list_turns,
     with_cli_texts,
 )
 from handoff_queue.workers.agent_sdk.messages_api import CliRequest
@@ -32,7 +32,7 @@ MAX_RESTARTS = 3
 """Starts of a new CLI after the end of another one, for each claim of a handoff. A CLI that ends
 each time is broken, and each start takes seconds.
 """
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 class _CliDied(Exception):
@@ -62,7 +62,7 @@ class AgentSdkModel:
         """
         request = self._next_request(call, on_progress)
         sent_call = with_cli_texts(call, request.body)
-        if added_bytes(call, sent_call) > self.added_bytes:
+        if count_added_bytes(call, sent_call) > self.added_bytes:
             raise ModelRejected(
                 f"the CLI of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
                 " a request: remove `runner`, or install the pinned version"
@@ -90,17 +90,17 @@ class AgentSdkModel:
 
     def _replay(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> CliRequest:
         """Replay the replies that the CLI has not got, and return its next request."""
-        turns = turns_of(call.messages)
+        turns = list_turns(call.messages)
         if self._session is not None and self._session.served > len(turns):
             self.close()
         if self._session is None:
             self._session = Session(call)
         session = self._session
         for turn in turns[session.served :]:
-            session.serve(self._request_of(session, call, on_progress), turn, call.model)
-        return self._request_of(session, call, on_progress)
+            session.serve(self._wait_for_request(session, call, on_progress), turn, call.model)
+        return self._wait_for_request(session, call, on_progress)
 
-    def _request_of(
+    def _wait_for_request(
         self, session: Session, call: ModelCall, on_progress: Callable[[CallProgress], None]
     ) -> CliRequest:
         """Wait for a request of the CLI, with reports.

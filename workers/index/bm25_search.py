@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple
 
-from handoff_queue.shared.text.search_words import words_of
-from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of
+from handoff_queue.shared.text.search_words import find_words
+from handoff_queue.workers.index.query_builder import build_phrase_query, build_prefix_queries
 from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0
@@ -120,7 +120,7 @@ class _Phrase:
         """Return whether the phrase says little, and its passages take long to rank."""
         return self.count >= _FREQUENT
 
-    def weight(self, scope: Scope) -> float:
+    def compute_weight(self, scope: Scope) -> float:
         """Return the inverse document frequency of bm25."""
         ratio = (scope.passages - self.count + 0.5) / (self.count + 0.5)
         return max(_MIN_WEIGHT, math.log(ratio))
@@ -145,10 +145,10 @@ def find_passages(
     Args:
         query: any text.
     """
-    words = words_of(query)
+    words = find_words(query)
     _set_scope(connection, scope)
-    for phrase_query in _queries(connection, words, limit):
-        candidates = _candidates(connection, phrase_query, scope)
+    for phrase_query in _iterate_queries(connection, words, limit):
+        candidates = _find_candidates(connection, phrase_query, scope)
         if len(candidates) >= phrase_query.enough:
             ranked = _rank_passages(candidates, words, scope.paths)
             return _load_matches(connection, _limit_per_document(_without_junk(ranked), limit))
@@ -164,19 +164,21 @@ def _set_scope(connection: sqlite3.Connection, scope: Scope) -> None:
     connection.execute("INSERT INTO temp.scope SELECT value FROM json_each(?)", (scope.ids_json,))
 
 
-def _queries(connection: sqlite3.Connection, words: Sequence[str], limit: int) -> Iterator[_Query]:
+def _iterate_queries(
+    connection: sqlite3.Connection, words: Sequence[str], limit: int
+) -> Iterator[_Query]:
     """Yield the queries in turn: for the words themselves, for words with the same beginning, and
     for words with a similar spelling.
     """
-    phrases = _count_phrases(connection, map(phrase_of, words))
+    phrases = _count_phrases(connection, map(build_phrase_query, words))
     rare = [phrase for phrase in phrases if not phrase.is_frequent]
     if rare and len(rare) < len(phrases):
         yield _Query(phrases, enough=limit, needs_rare_phrase=True)
     yield _Query(phrases)
-    yield _Query(_count_phrases(connection, beginnings_of(words)))
+    yield _Query(_count_phrases(connection, build_prefix_queries(words)))
     similar: list[str] = []
     for word in words:
-        similar += _spelt_like(connection, word)
+        similar += _find_similar_words(connection, word)
     yield _Query(_count_phrases(connection, similar))
 
 
@@ -190,7 +192,7 @@ def _count_phrases(connection: sqlite3.Connection, phrases: Iterable[str]) -> li
     return counted_phrases
 
 
-def _candidates(
+def _find_candidates(
     connection: sqlite3.Connection, phrase_query: _Query, scope: Scope
 ) -> list[_ScoredPassage]:
     """Return the best passages by bm25.
@@ -206,7 +208,7 @@ def _candidates(
     for place, phrase in enumerate(phrase_query.phrases):
         parameters[f"text{place}"] = f"body : ({phrase.text})"
         parameters[f"heading{place}"] = f"heading : ({phrase.text})"
-        parameters[f"weight{place}"] = phrase.weight(scope)
+        parameters[f"weight{place}"] = phrase.compute_weight(scope)
         parameters[f"rare{place}"] = int(not phrase.is_frequent)
         weights.append(f"({place}, :weight{place}, :rare{place})")
         for column, share in (("text", 1.0), ("heading", _HEADING_WEIGHT)):
@@ -226,7 +228,7 @@ def _candidates(
     return list(starmap(_ScoredPassage, connection.execute(query, parameters)))
 
 
-def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
+def _find_similar_words(connection: sqlite3.Connection, word: str) -> list[str]:
     """Return at most three words of the scope with a similar spelling and the same first two
     characters.
     """
@@ -239,7 +241,7 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
     )
     terms = [term for (term,) in rows]
     similar = difflib.get_close_matches(word, terms, n=_SIMILAR_OF_ALL, cutoff=0.75)
-    counted_phrases = _count_phrases(connection, map(phrase_of, similar))
+    counted_phrases = _count_phrases(connection, map(build_phrase_query, similar))
     return [phrase.text for phrase in counted_phrases[:_SIMILAR]]
 
 
@@ -255,7 +257,7 @@ def _rank_passages(
     """
     passages: list[_ScoredPassage] = []
     for passage in candidates:
-        path_words = words_of(paths[passage.document])
+        path_words = find_words(paths[passage.document])
         share = sum(word in path_words for word in words) / len(words)
         boosted_score = passage.score * (1 + _PATH_BOOST * share)
         # SQLite adds the weights in the order of the ids, which differs between hosts.

@@ -114,7 +114,7 @@ class Database:
                 return self._generation, self._idle.pop()
             generation = self._generation
         try:
-            return generation, _connect(self._file(generation))
+            return generation, _connect(self._get_file(generation))
         except sqlite3.DatabaseError as error:
             if _is_damage(error):
                 self._abandon(generation)
@@ -127,13 +127,13 @@ class Database:
         with self._lock:
             if self._generation == generation:
                 with suppress(OSError):
-                    self._file(generation).with_suffix(".bad").touch()
+                    self._get_file(generation).with_suffix(".bad").touch()
                 self._generation = None
                 for connection in self._idle:
                     connection.close()
                 self._idle = []
 
-    def _file(self, generation: int) -> Path:
+    def _get_file(self, generation: int) -> Path:
         return self._folder / f"v{SCHEMA_VERSION}-{generation:06d}.sqlite"
 
     def _open_newest(self) -> tuple[int, sqlite3.Connection]:
@@ -144,10 +144,10 @@ class Database:
                 generations.append(int(file.stem.partition("-")[2]))
             generation = max(generations, default=0)
             for _ in range(100):
-                if not self._file(generation).with_suffix(".bad").exists():
+                if not self._get_file(generation).with_suffix(".bad").exists():
                     self._hold(generation)
                     with suppress(_UnusableFile):
-                        connection = _open(self._file(generation))
+                        connection = _open(self._get_file(generation))
                         self._delete_older_than(generation)
                         return generation, connection
                 generation += 1
@@ -166,7 +166,7 @@ class Database:
         file.
         """
         lock = os.open(
-            self._file(generation).with_suffix(".lock"),
+            self._get_file(generation).with_suffix(".lock"),
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
@@ -183,7 +183,7 @@ class Database:
             with suppress(OSError), lock.open("rb") as stream:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for suffix in (".sqlite", ".sqlite-wal", ".sqlite-shm", ".bad", ".lock"):
-                    self._file(generation).with_suffix(suffix).unlink(missing_ok=True)
+                    self._get_file(generation).with_suffix(suffix).unlink(missing_ok=True)
 
 
 def _open(file: Path) -> sqlite3.Connection:
@@ -237,17 +237,17 @@ def _prepare(connection: sqlite3.Connection) -> None:
         sqlite3.DatabaseError: the file is damaged or busy.
     """
     _use_wal(connection)
-    if _version(connection) == 0:
+    if _read_version(connection) == 0:
         connection.execute("BEGIN IMMEDIATE")
         if (
-            _version(connection) == 0
+            _read_version(connection) == 0
             and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         ):
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
         connection.execute("COMMIT")
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    if application_id != _APPLICATION_ID or _version(connection) != SCHEMA_VERSION:
+    if application_id != _APPLICATION_ID or _read_version(connection) != SCHEMA_VERSION:
         raise _UnusableFile
     connection.execute("SELECT count(*) FROM (SELECT rowid FROM words LIMIT 1)").fetchone()
 
@@ -271,5 +271,5 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(_RETRY_S)
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _read_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -98,7 +98,7 @@ class DocumentIndex:
     def _search(
         self, manifest: Manifest, query: str, text_of: Callable[[str], str], limit: int
     ) -> SearchResult:
-        indexed = self._index(manifest, text_of)
+        indexed = self._index_documents(manifest, text_of)
         with self._database.connection() as (generation, connection):
             if generation == indexed.generation:
                 hits: list[SearchHit] = []
@@ -109,7 +109,9 @@ class DocumentIndex:
                 return SearchResult(tuple(hits), searched, indexed.missing)
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
-    def _index(self, manifest: Manifest, text_of: Callable[[str], str]) -> _IndexedManifest:
+    def _index_documents(
+        self, manifest: Manifest, text_of: Callable[[str], str]
+    ) -> _IndexedManifest:
         """Return the indexed documents of a manifest, after adding the missing ones. The
         result is cached, because 10,000 look-ups of ids take longer than a search.
         """

@@ -34,19 +34,19 @@ class Passage:
     """The document's first heading, and the heading above the passage."""
 
 
-def passages(text: str) -> Iterator[Passage]:
+def split_passages(text: str) -> Iterator[Passage]:
     """Yield the passages of a text in order. They do not overlap, and they cover the whole
     text except white space.
     """
     title = section = ""
     start = end = -1
-    for piece_start, piece_end in _pieces(text):
+    for piece_start, piece_end in _iterate_pieces(text):
         heading = _HEADING.match(text, piece_start, piece_end)
         is_full = start >= 0 and (
             heading is not None or piece_end - start > MAX_CHARS or end - start >= AIM_CHARS
         )
         if is_full:
-            yield Passage(start, end, _trail(title, section))
+            yield Passage(start, end, _format_trail(title, section))
             start = -1
         if heading is not None:
             section = heading.group(1).strip()[:200]
@@ -55,22 +55,22 @@ def passages(text: str) -> Iterator[Passage]:
             start = piece_start
         end = piece_end
     if start >= 0:
-        yield Passage(start, end, _trail(title, section))
+        yield Passage(start, end, _format_trail(title, section))
 
 
-def _trail(title: str, section: str) -> str:
+def _format_trail(title: str, section: str) -> str:
     """Return the title and the heading of the section, or the title alone if both are the same."""
     if section == title:
         return section
     return f"{title} {section}".strip()
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
+def _iterate_pieces(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of paragraphs, and of parts of long paragraphs."""
-    for first, end in _paragraphs(text):
+    for first, end in _iterate_paragraphs(text):
         start = first
         while end - start > MAX_CHARS:
-            cut_index = _best_cut(text, start)
+            cut_index = _find_best_cut(text, start)
             piece_end = start + len(text[start:cut_index].rstrip())
             yield start, piece_end
             rest = text[cut_index:end]
@@ -79,7 +79,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
+def _iterate_paragraphs(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of paragraphs: lines without a blank line between them. A heading begins
     a new span.
     """
@@ -101,7 +101,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _best_cut(text: str, start: int) -> int:
+def _find_best_cut(text: str, start: int) -> int:
     """Return the index at which a long paragraph is cut: the last good place in the first
     `MAX_CHARS`.
     """

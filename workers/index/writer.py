@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.text.search_words import separate_cjk
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index.database import Database
-from handoff_queue.workers.index.passages import Passage, passages
+from handoff_queue.workers.index.passages import Passage, split_passages
 
 BATCH_DOCUMENTS = 250
 """Most documents of one transaction."""
@@ -47,7 +47,7 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
             return
         random.shuffle(missing)
         texts: dict[str, str] = {}
-        for digest in _batch(missing, sizes):
+        for digest in _choose_batch(missing, sizes):
             try:
                 texts[digest] = text_of(digest)
             except ToolFailed:
@@ -65,7 +65,7 @@ def find_indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> 
     return dict(rows.fetchall())
 
 
-def _batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
+def _choose_batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
     """Return the first digests that fit into one transaction, at least one."""
     batch: list[str] = []
     chars = 0
@@ -81,7 +81,7 @@ def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
     """Add texts by digest in one transaction. A text that another process has added is skipped."""
     passages_by_digest: dict[str, list[Passage]] = {}
     for digest, text in texts.items():
-        passages_by_digest[digest] = list(islice(passages(text), 1 << ORDINAL_BITS))
+        passages_by_digest[digest] = list(islice(split_passages(text), 1 << ORDINAL_BITS))
     connection.execute("BEGIN IMMEDIATE")
     for digest, text in texts.items():
         added_rows = connection.execute(

@@ -6,7 +6,7 @@ A specialist has it with `sandbox: provider` in its file. Workers run nothing fo
 from __future__ import annotations
 
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.types.origins import CODE_EXECUTION, tool_origin
+from handoff_queue.shared.types.origins import CODE_EXECUTION, build_tool_origin
 
 SERVER_TYPE = "code_execution_20260521"
 """Version of the tool."""
@@ -16,7 +16,7 @@ _DESCRIPTION = (
 )
 
 
-def code_execution_tool() -> Tool:
+def build_code_execution_tool() -> Tool:
     """Return the declaration of the server-side tool."""
     return Tool(
         name=CODE_EXECUTION,
@@ -29,5 +29,5 @@ def code_execution_tool() -> Tool:
         },
         run=None,
         server_param={"type": SERVER_TYPE, "name": CODE_EXECUTION},
-        origins=(tool_origin(CODE_EXECUTION),),
+        origins=(build_tool_origin(CODE_EXECUTION),),
     )

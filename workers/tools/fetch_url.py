@@ -30,11 +30,11 @@ from handoff_queue.shared.network.ssrf_guard import (
     is_public,
     is_web_port,
     only_hosts,
-    system_resolver,
+    resolve_with_system,
 )
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
-from handoff_queue.workers.tools.read_document import MAX_CHARS, part_of
+from handoff_queue.workers.tools.read_document import MAX_CHARS, cut_part
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_BYTES = 5_000_000
@@ -70,7 +70,7 @@ class _Fetch(Arguments):
 class Web:
     """Parameters of the access to the web. Tests replace them to use their own server."""
 
-    resolver: Resolver = system_resolver
+    resolver: Resolver = resolve_with_system
     policy: Policy = is_public
     tls: ssl.SSLContext | None = None
     max_bytes: int = MAX_BYTES
@@ -100,7 +100,7 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
         with lock:
             document = documents.get((context.job_id, url))
         if document is not None and arguments.offset > 0:
-            return _answer(document, context.text_of(document.digest), arguments.offset)
+            return _build_answer(document, context.text_of(document.digest), arguments.offset)
         seconds = min(access.max_seconds, context.remaining_s())
         page = _fetch(url, access, seconds, context.hosts)
         document, text = _keep(page, context)
@@ -108,7 +108,7 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
             documents[context.job_id, url] = document
             while len(documents) > _REMEMBERED_PAGES:
                 documents.popitem(last=False)
-        return _answer(document, text, arguments.offset)
+        return _build_answer(document, text, arguments.offset)
 
     tool = make_builtin_tool(
         "fetch_url", _DESCRIPTION, _Fetch, fetch, is_lookup=True, origins=(WEB,)
@@ -131,9 +131,9 @@ def _keep(page: _Page, context: ToolContext) -> tuple[Document, str]:
     return context.keep_document(page.url, page.media_type, text), text
 
 
-def _answer(document: Document, text: str, given_offset: int) -> str:
+def _build_answer(document: Document, text: str, given_offset: int) -> str:
     """Return the result of a call: the text from an offset on."""
-    return part_of(document, text, min(max(given_offset, 0), len(text)))
+    return cut_part(document, text, min(max(given_offset, 0), len(text)))
 
 
 def _fetch(url: str, web: Web, seconds: float, hosts: Sequence[str]) -> _Page:
@@ -157,14 +157,14 @@ def _fetch(url: str, web: Web, seconds: float, hosts: Sequence[str]) -> _Page:
     ) as client:
         for _ in range(MAX_REDIRECTS + 1):
             _check(url)
-            page_or_url = _request(client, url, web, deadline)
+            page_or_url = _send_request(client, url, web, deadline)
             if isinstance(page_or_url, _Page):
                 return page_or_url
             url = page_or_url
     raise ToolFailed(f"more than {MAX_REDIRECTS} redirects, the last to {url[:200]}")
 
 
-def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
+def _send_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
     """Make one request. Return the page, or the URL of a redirect.
 
     Raises:
@@ -177,8 +177,8 @@ def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _
                 return str(response.url.join(response.headers["location"]))
             if response.status_code != 200:
                 raise ToolFailed(f"{url} answered {response.status_code}: try another page")
-            media_type, charset = _type_of(response, url)
-            data = _body(response, url, web.max_bytes, deadline)
+            media_type, charset = _get_media_type(response, url)
+            data = _read_body(response, url, web.max_bytes, deadline)
             return _Page(url.partition("#")[0], media_type, charset, data)
     except AddressRefused as error:
         raise ToolFailed(f"refused: {error}") from None
@@ -213,7 +213,7 @@ def _check(url: str) -> None:
         raise ToolFailed(f"a URL of more than {_MAX_URL_CHARS:,} characters is not fetched")
 
 
-def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
+def _get_media_type(response: httpx2.Response, url: str) -> tuple[str, str | None]:
     """Return the media type and the charset of a page.
 
     Raises:
@@ -226,7 +226,7 @@ def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
     return media_type, response.charset_encoding
 
 
-def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
+def _read_body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
     """Return the content of a page. It is decompressed here in small parts, because a kilobyte
     of gzip can expand to a megabyte.
 
@@ -244,7 +244,7 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
     for number, piece in enumerate(response.iter_raw()):
-        deadline.remaining_s()
+        deadline.compute_remaining_s()
         if number >= MAX_PIECES:
             raise ToolFailed(f"{url} comes in more than {MAX_PIECES:,} pieces: try another page")
         if unpacker is None:

@@ -19,17 +19,17 @@ from handoff_queue.shared.agent.tool import (
 )
 from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.network_proxy import CallNetwork, Network
 from handoff_queue.workers.tools.tenant_credentials import (
     Provider,
-    credentials_for,
-    provider_of,
+    get_credentials,
+    load_provider,
     without_values,
 )
 from handoff_queue.workers.tools.tool_call_process import run_in_process
-from handoff_queue.workers.tools.tool_host import ToolHost, clean_output, tool_limits_of
+from handoff_queue.workers.tools.tool_host import ToolHost, build_tool_limits, clean_output
 from handoff_queue.workers.tools.tool_host_protocol import (
     CallRequest,
     NetworkAccess,
@@ -62,9 +62,9 @@ def start_user_tools(settings: Settings) -> HostedTools:
         return HostedTools()
     return host_tools(
         settings.tools_dirs,
-        tool_limits_of(settings),
-        provider_of(settings),
-        rules_in(settings.policy_file),
+        build_tool_limits(settings),
+        load_provider(settings),
+        read_rules(settings.policy_file),
     )
 
 
@@ -92,12 +92,12 @@ def host_tools(
         for source in loaded.sources:
             tools: list[Tool] = []
             for definition in source.tools:
-                reached = CallNetwork(_lists_of(definition, rules), network)
+                reached = CallNetwork(_get_host_lists(definition, rules), network)
                 if loaded.border_fault and reached.access is not NetworkAccess.ALL:
                     raise InvalidTool(
-                        _unlimited_network_error(definition.name, loaded.border_fault)
+                        _build_unlimited_network_error(definition.name, loaded.border_fault)
                     )
-                tools.append(_tool(host, limits, definition, provider, reached))
+                tools.append(_build_tool(host, limits, definition, provider, reached))
             sources.append((source.place, tuple(tools)))
     except BaseException:
         host.close()
@@ -107,15 +107,15 @@ def host_tools(
     return HostedTools(tuple(sources), host.close)
 
 
-def _lists_of(definition: ToolDefinition, rules: PolicyRules) -> tuple[tuple[str, ...], ...]:
+def _get_host_lists(definition: ToolDefinition, rules: PolicyRules) -> tuple[tuple[str, ...], ...]:
     """Return the lists of hosts of a tool: its own list, and the list of the operator. Each must
     allow a host.
     """
-    lists = (definition.network, rules.hosts_for(definition.name))
+    lists = (definition.network, rules.get_hosts(definition.name))
     return tuple(hosts for hosts in lists if hosts is not None)
 
 
-def _unlimited_network_error(name: str, fault: str) -> str:
+def _build_unlimited_network_error(name: str, fault: str) -> str:
     why = clean_output(fault.encode())
     return (
         f"tool {name}: its network is limited, but this machine cannot limit it ({why}):"
@@ -123,7 +123,7 @@ def _unlimited_network_error(name: str, fault: str) -> str:
     )
 
 
-def _tool(
+def _build_tool(
     host: ToolHost,
     limits: ToolLimits,
     definition: ToolDefinition,
@@ -137,7 +137,7 @@ def _tool(
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         secrets = read_variables(definition.name, definition.secrets)
         if definition.credentials:
-            secrets |= credentials_for(
+            secrets |= get_credentials(
                 provider, definition.name, context.tenant(), definition.credentials
             )
         call_context = None

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput
 from handoff_queue.shared.types.memory_notes import MEMORY
-from handoff_queue.shared.types.origins import tool_origin
+from handoff_queue.shared.types.origins import build_tool_origin
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 _DESCRIPTION = (
@@ -47,7 +47,7 @@ class _Memory(Arguments):
     quote: str = Field(default="", description="A verbatim quote from this source.")
 
 
-def memory_tool() -> Tool:
+def build_memory_tool() -> Tool:
     """Return the tool. It uses the notes of the tenant of the handoff's job."""
 
     def run(arguments: _Memory, context: ToolContext) -> ToolOutput:
@@ -61,6 +61,6 @@ def memory_tool() -> Tool:
         assert isinstance(reply, str)  # the commands return nothing else
         return ToolOutput(reply, origins=commands.origins)
 
-    origins = (tool_origin(MEMORY),)
+    origins = (build_tool_origin(MEMORY),)
     tool = make_builtin_tool(MEMORY, _DESCRIPTION, _Memory, run, origins=origins)
     return replace(tool, writes=True)

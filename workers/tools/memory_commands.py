@@ -19,8 +19,8 @@ from anthropic.lib.tools import BetaAbstractMemoryTool
 from anthropic.types import beta
 
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
-from handoff_queue.shared.text.search_words import separate_cjk, split_words, words_of
-from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.text.search_words import find_words, separate_cjk, split_words
+from handoff_queue.shared.text.word_forms import find_stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import (
@@ -31,8 +31,8 @@ from handoff_queue.shared.types.memory_notes import (
     NewNote,
     Note,
 )
-from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import Origin, is_output_of_code, tool_origin, union
+from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.shared.types.origins import Origin, build_tool_origin, is_output_of_code, union
 
 MAX_HITS = 5
 """Notes in the result of a search."""
@@ -70,51 +70,53 @@ class MemoryCommands(BetaAbstractMemoryTool):
         self._context = context
         self._notes = context.notes()
         self._evidence = evidence
-        self._call = digest_of(f"{context.job_id}/{context.handoff_id}/{context.call_id}")
+        self._call = compute_digest(f"{context.job_id}/{context.handoff_id}/{context.call_id}")
         """Digest of the running call, which is the same when it is repeated after a kill."""
-        self.origins: tuple[Origin, ...] = (tool_origin(MEMORY),)
+        self.origins: tuple[Origin, ...] = (build_tool_origin(MEMORY),)
         """Origins of the reply."""
 
     def search(self, query: str) -> str:
         """Return the notes with the words of the query, the best first. A rare word counts
         more.
         """
-        phrases = [_stems_of(word) for word in words_of(query)]
+        phrases = [_find_stems(word) for word in find_words(query)]
         if not phrases:
             raise ToolFailed("memory: the query has no words: name the fact that you look for")
-        notes = self._notes.all()
-        best = _best_notes(notes, phrases)
+        notes = self._notes.list_all()
+        best = _rank_notes(notes, phrases)
         self._show(*best)
-        hits = [{**self._about(note), "text": note.text} for note in best]
+        hits = [{**self._describe_note(note), "text": note.text} for note in best]
         return json.dumps({"notes": hits, "searched": len(notes)}, ensure_ascii=False)
 
     def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Return one note, or the list of all notes or of one subject."""
-        path = _plain(command.path)
-        notes = self._notes.all()
+        path = _remove_root(command.path)
+        notes = self._notes.list_all()
         note = _find(notes, path)
         if note is None:
-            return self._directory(path, notes)
+            return self._list_directory(path, notes)
         self._show(note)
-        lines = _number_lines(note.text, _range_of(command))
-        about = json.dumps(self._about(note), ensure_ascii=False)
-        heading = f"Here's the content of {_full(path)} with line numbers:"
+        lines = _number_lines(note.text, _get_range(command))
+        about = json.dumps(self._describe_note(note), ensure_ascii=False)
+        heading = f"Here's the content of {_add_root(path)} with line numbers:"
         return "\n".join([heading, *lines, about])
 
     def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
         """Write a new note."""
         path = _validate_path(command.path)
-        existing = _changeable(self._notes.all(), path)
+        existing = _find_changeable(self._notes.list_all(), path)
         if existing is None:
             self._write(path, command.file_text, None)
         elif existing.call != self._call:
-            raise ToolFailed(f"File {_full(path)} already exists: view it, then use `str_replace`")
-        return f"File created successfully at: {_full(path)}"
+            raise ToolFailed(
+                f"File {_add_root(path)} already exists: view it, then use `str_replace`"
+            )
+        return f"File created successfully at: {_add_root(path)}"
 
     def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
         """Replace a text that occurs once in a note."""
         path = _validate_path(command.path)
-        note = self._note_at(path)
+        note = self._find_note(path)
         text = note.text
         place = text.find(command.new_str)  # after a kill, the note has the new text
         if note.call != self._call:
@@ -131,7 +133,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
     def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
         """Insert lines into a note."""
         path = _validate_path(command.path)
-        note = self._note_at(path)
+        note = self._find_note(path)
         if note.call != self._call:
             lines = note.text.removesuffix("\n").split("\n")
             if not 0 <= command.insert_line <= len(lines):
@@ -142,66 +144,68 @@ class MemoryCommands(BetaAbstractMemoryTool):
             lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
             text = "\n".join(lines)
             self._write(path, text if text.endswith("\n") else f"{text}\n", note)
-        return f"The file {_full(path)} has been edited."
+        return f"The file {_add_root(path)} has been edited."
 
     def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
         """Remove a note."""
-        path = _plain(command.path)
-        if not self._notes.remove(self._movable(path, "delete")):
-            raise ToolFailed(f"memory: {_full(path)} has changed in the meantime: view it again")
-        return f"Successfully deleted {_full(path)}"
+        path = _remove_root(command.path)
+        if not self._notes.remove(self._find_movable(path, "delete")):
+            raise ToolFailed(
+                f"memory: {_add_root(path)} has changed in the meantime: view it again"
+            )
+        return f"Successfully deleted {_add_root(path)}"
 
     def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
         """Write the note at its new path, with the same evidence, and remove the old one. The store
         does both at once, so a call that is repeated after a kill finds the new note.
         """
-        old_path = _plain(command.old_path)
+        old_path = _remove_root(command.old_path)
         path = _validate_path(command.new_path)
-        new = _changeable(self._notes.all(), path)
+        new = _find_changeable(self._notes.list_all(), path)
         if new is None or new.call != self._call:
-            old = self._movable(old_path, "rename")
+            old = self._find_movable(old_path, "rename")
             if new is not None:
-                raise ToolFailed(f"The destination {_full(path)} already exists")
-            assert old.evidence is not None  # `_changeable` refuses the note of a person
+                raise ToolFailed(f"The destination {_add_root(path)} already exists")
+            assert old.evidence is not None  # `_find_changeable` refuses the note of a person
             # the new path has words of a model that has seen other texts
             origins = union(old.origins, self._context.seen_origins())
             self._store(NewNote(path, old.text, old.evidence, origins, self._call), None, old)
-        return f"Successfully renamed {_full(old_path)} to {_full(path)}"
+        return f"Successfully renamed {_add_root(old_path)} to {_add_root(path)}"
 
-    def _directory(self, path: str, notes: Sequence[Note]) -> str:
+    def _list_directory(self, path: str, notes: Sequence[Note]) -> str:
         """Return the sizes and the paths of all notes, or of those of one subject."""
         below = [note for note in notes if not path or note.subject == path]
         if path and not below:
-            raise _missing(path)
+            raise _build_missing_error(path)
         # the paths are words of a model, too
         self._show(*below)
         sizes: Counter[str] = Counter()
         for note in below:
-            sizes[note.subject] += _bytes_of(note)
-        lines = [f"{_size(sizes.total())}\t{_full(path)}"]
+            sizes[note.subject] += _count_bytes(note)
+        lines = [f"{_format_size(sizes.total())}\t{_add_root(path)}"]
         subject = path
         for note in below[:MAX_LISTED]:
             if note.subject != subject:
                 subject = note.subject
-                lines.append(f"{_size(sizes[subject])}\t{_full(subject)}/")
-            lines.append(f"{_size(_bytes_of(note))}\t{_full(note.path)}")
+                lines.append(f"{_format_size(sizes[subject])}\t{_add_root(subject)}/")
+            lines.append(f"{_format_size(_count_bytes(note))}\t{_add_root(note.path)}")
         if len(below) > MAX_LISTED:
             lines.append(f"({MAX_LISTED} of {len(below):,} files: view a directory, or search)")
         heading = "Here're the files and directories up to 2 levels deep in"
-        return "\n".join([f"{heading} {_full(path)}, excluding hidden items:", *lines])
+        return "\n".join([f"{heading} {_add_root(path)}, excluding hidden items:", *lines])
 
-    def _note_at(self, path: str) -> Note:
+    def _find_note(self, path: str) -> Note:
         """Return the note at a path for a command that changes it.
 
         Raises:
             ToolFailed: there is no such note, or a person wrote it.
         """
-        note = _changeable(self._notes.all(), path)
+        note = _find_changeable(self._notes.list_all(), path)
         if note is None:
-            raise _missing(path)
+            raise _build_missing_error(path)
         return note
 
-    def _movable(self, path: str, command: str) -> Note:
+    def _find_movable(self, path: str, command: str) -> Note:
         """Return the note at a path for a command that moves or removes it.
 
         Raises:
@@ -209,13 +213,15 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """
         if not path:
             raise ToolFailed(f"Cannot {command} the {ROOT} directory itself")
-        notes = self._notes.all()
-        note = _changeable(notes, path)
+        notes = self._notes.list_all()
+        note = _find_changeable(notes, path)
         if note is not None:
             return note
         if any(other.subject == path for other in notes):
-            raise ToolFailed(f"Cannot {command} the directory {_full(path)}: name one of its files")
-        raise _missing(path)
+            raise ToolFailed(
+                f"Cannot {command} the directory {_add_root(path)}: name one of its files"
+            )
+        raise _build_missing_error(path)
 
     def _write(self, path: str, text: str, existing: Note | None) -> None:
         """Store a new text with its evidence."""
@@ -226,7 +232,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         origins = self._context.seen_origins()
         if existing is not None:
             origins = union(origins, existing.origins)
-        self._store(NewNote(path, text, self._proof(), origins, self._call), existing)
+        self._store(NewNote(path, text, self._find_proof(), origins, self._call), existing)
 
     def _store(self, note: NewNote, existing: Note | None, moved: Note | None = None) -> None:
         try:
@@ -235,10 +241,10 @@ class MemoryCommands(BetaAbstractMemoryTool):
         except NotesFull as error:
             raise ToolFailed(MEMORY_FULL) from error
         raise ToolFailed(
-            f"memory: {_full(note.path)} was written in the meantime: view it, then try again"
+            f"memory: {_add_root(note.path)} was written in the meantime: view it, then try again"
         )
 
-    def _proof(self) -> Citation:
+    def _find_proof(self) -> Citation:
         """Return the place of the quote in its source.
 
         Raises:
@@ -269,7 +275,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """Add the origins of notes that the reply shows."""
         self.origins = union(self.origins, *(note.origins for note in notes))
 
-    def _about(self, note: Note) -> dict[str, str]:
+    def _describe_note(self, note: Note) -> dict[str, str]:
         """Return the source, the author, the date and the quote of a note, and make its proof a
         source that an answer can cite.
 
@@ -288,12 +294,12 @@ class MemoryCommands(BetaAbstractMemoryTool):
         return {"source": document.path, "author": note.author, "date": date, **quote}
 
 
-def _plain(path: str) -> str:
+def _remove_root(path: str) -> str:
     """Return a path without the root of the Messages API and without a suffix."""
     return _SUFFIX.sub("", path.strip().removeprefix(ROOT).strip("/"))
 
 
-def _full(path: str) -> str:
+def _add_root(path: str) -> str:
     """Return a path with the root of the Messages API."""
     return f"{ROOT}/{path}".rstrip("/")
 
@@ -304,7 +310,7 @@ def _validate_path(path: str) -> str:
     Raises:
         ToolFailed: it is not of the form SUBJECT/NAME.
     """
-    plain = _plain(path)
+    plain = _remove_root(path)
     if not re.match(NOTE_PATH, plain):
         raise ToolFailed(
             f"memory: {plain[:_SHOWN_CHARS]!r} is not a path: write SUBJECT/NAME in small letters,"
@@ -313,8 +319,8 @@ def _validate_path(path: str) -> str:
     return plain
 
 
-def _missing(path: str) -> ToolFailed:
-    path_text = json.dumps(_full(path)[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
+def _build_missing_error(path: str) -> ToolFailed:
+    path_text = json.dumps(_add_root(path)[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
     return ToolFailed(f"The path {path_text} does not exist. Please provide a valid path.")
 
 
@@ -326,7 +332,7 @@ def _find(notes: Sequence[Note], path: str) -> Note | None:
     return None
 
 
-def _changeable(notes: Sequence[Note], path: str) -> Note | None:
+def _find_changeable(notes: Sequence[Note], path: str) -> Note | None:
     """Return the note at a path for a command that changes, moves or removes it, or None. Only
     these commands may use it: an agent may read the notes of persons.
 
@@ -336,7 +342,7 @@ def _changeable(notes: Sequence[Note], path: str) -> Note | None:
     note = _find(notes, path)
     if note is not None and note.evidence is None:
         raise ToolFailed(
-            f"memory: a person wrote {_full(path)}: leave this note, or use another path"
+            f"memory: a person wrote {_add_root(path)}: leave this note, or use another path"
         )
     return note
 
@@ -354,7 +360,7 @@ def _replace_once(note: Note, old: str, new: str) -> str:
     if not count:
         raise ToolFailed(
             f"No replacement was performed, old_str `{old_text}` did not appear verbatim in"
-            f" {_full(note.path)}."
+            f" {_add_root(note.path)}."
         )
     lines: list[str] = []
     start = note.text.find(old)
@@ -367,7 +373,7 @@ def _replace_once(note: Note, old: str, new: str) -> str:
     )
 
 
-def _range_of(command: beta.BetaMemoryTool20250818ViewCommand) -> slice:
+def _get_range(command: beta.BetaMemoryTool20250818ViewCommand) -> slice:
     """Return the lines to show. A command counts them from 1, and -1 is the last line."""
     if command.view_range is None or len(command.view_range) != 2:
         return slice(None)
@@ -385,20 +391,20 @@ def _number_lines(text: str, line_range: slice) -> list[str]:
     return numbered_lines[line_range]
 
 
-def _text_to_search(note: Note) -> str:
+def _build_searched_text(note: Note) -> str:
     """Return the stems of the words of a note: of its path, its text and its evidence."""
     parts = [note.path, note.text]
     if note.evidence is not None:
         parts.append(note.evidence.quote)
-    return _stems_of("\n".join(parts))
+    return _find_stems("\n".join(parts))
 
 
-def _best_notes(notes: Sequence[Note], phrases: Sequence[str]) -> list[Note]:
+def _rank_notes(notes: Sequence[Note], phrases: Sequence[str]) -> list[Note]:
     """Return at most `MAX_HITS` notes that have one of the phrases, the best first."""
     matches_by_note: list[set[str]] = []
     counts: Counter[str] = Counter()
     for note in notes:
-        text = _text_to_search(note)
+        text = _build_searched_text(note)
         matches = {phrase for phrase in phrases if phrase in text}
         matches_by_note.append(matches)
         counts.update(matches)
@@ -410,19 +416,19 @@ def _best_notes(notes: Sequence[Note], phrases: Sequence[str]) -> list[Note]:
     return sorted(matching, key=lambda note: -scores[note.path])[:MAX_HITS]
 
 
-def _stems_of(text: str) -> str:
+def _find_stems(text: str) -> str:
     """Return the stems of the words of a text, each between spaces. A word of a script without
     spaces becomes several words, and is found in any run of these words.
     """
     words = split_words(separate_cjk(text))
-    return f" {' '.join(map(stem, words))} "
+    return f" {' '.join(map(find_stem, words))} "
 
 
-def _bytes_of(note: Note) -> int:
+def _count_bytes(note: Note) -> int:
     return len(note.text.encode())
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     """Return a number of bytes in the form of the SDK, such as `35B`, `1K` and `1.5K`."""
     power = max(0, size.bit_length() - 1) // 10
     scaled = size / 1024**power

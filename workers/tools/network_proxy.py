@@ -23,9 +23,9 @@ from handoff_queue.shared.network.ssrf_guard import (
     check_addresses,
     is_public,
     is_web_port,
-    system_resolver,
+    resolve_with_system,
 )
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.workers.tools.proxy_request import (
     END,
     MAX_HEAD_BYTES,
@@ -52,14 +52,14 @@ FIRST_S = 1.0
 _MAX_INTERIM_BYTES = 262_144
 """Most bytes of the interim responses before a response."""
 _PIECE = 65_536
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """Access to hosts. Tests replace it to use their own server."""
 
-    resolver: Resolver = system_resolver
+    resolver: Resolver = resolve_with_system
     policy: Policy = is_public
 
 
@@ -167,13 +167,13 @@ class NetworkProxy:
             try:
                 with suppress(OSError):  # one of the two sides has gone
                     if self._keep(client):
-                        self._answer(client)
+                        self._answer_request(client)
             finally:
                 self._forget(client)
                 self._share.rest()
                 self._slots.release()
 
-    def _answer(self, client: socket.socket) -> None:
+    def _answer_request(self, client: socket.socket) -> None:
         """Answer one request of a call.
 
         Raises:
@@ -268,7 +268,7 @@ def _relay(
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
     back = _start_thread(_copy if request.head is None else _copy_response, server, client, share)
     try:
-        for piece in share.pace_pieces(request.pieces(client.recv)):
+        for piece in share.pace_pieces(request.iterate_pieces(client.recv)):
             server.sendall(piece)
         if request.head is None:
             server.shutdown(socket.SHUT_WR)

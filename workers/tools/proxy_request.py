@@ -45,7 +45,7 @@ class ProxyRequest:
     incoming: h11.Connection = field(repr=False)
     """State of the parser, which has read the head."""
 
-    def pieces(self, receive: Callable[[int], bytes]) -> Iterator[bytes]:
+    def iterate_pieces(self, receive: Callable[[int], bytes]) -> Iterator[bytes]:
         """Yield the bytes for the host: this request, and nothing that follows it.
 
         Args:
@@ -110,7 +110,7 @@ def parse_request(data: bytes) -> ProxyRequest:
     headers = dict(request.headers)
     if b"transfer-encoding" in headers and b"content-length" in headers:
         raise NoProxyRequest("Transfer-Encoding and Content-Length together: send only one")
-    target = _target(request)
+    target = _get_target(request)
     host, port = target.host, target.port
     host_header = headers.get(b"host", host.encode()).lower()
     if host_header not in (host.encode(), f"{host}:{port}".encode()):
@@ -156,7 +156,7 @@ class _Target(NamedTuple):
     """The path and the query of the request. None: a tunnel."""
 
 
-def _target(request: h11.Request) -> _Target:
+def _get_target(request: h11.Request) -> _Target:
     """Return the server that a request names.
 
     Raises:

@@ -21,8 +21,8 @@ from handoff_queue.shared.types.origins import (
     UNKNOWN,
     WEB,
     Origin,
-    tool_of_source,
-    tool_origin,
+    build_tool_origin,
+    find_tool,
     union,
 )
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
@@ -62,10 +62,10 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     piece = text[offset : offset + MAX_CHARS]
     if piece.strip() and was_shown(piece, context.texts_shown()):
         return REPEATED_OUTPUT
-    return ToolOutput(part_of(document, text, offset), origins=_origins_of(document, context))
+    return ToolOutput(cut_part(document, text, offset), origins=_find_origins(document, context))
 
 
-def part_of(document: Document, text: str, offset: int) -> str:
+def cut_part(document: Document, text: str, offset: int) -> str:
     """Return at most `MAX_CHARS` of the text of a document, after a line of JSON that names it.
     The text itself is not JSON, which escapes each line break and each quotation mark.
     """
@@ -73,17 +73,17 @@ def part_of(document: Document, text: str, offset: int) -> str:
     return f"{json.dumps(header, ensure_ascii=False)}\n{text[offset : offset + MAX_CHARS]}"
 
 
-def _origins_of(document: Document, context: ToolContext) -> tuple[Origin, ...]:
+def _find_origins(document: Document, context: ToolContext) -> tuple[Origin, ...]:
     """Return the origins of a document of the job, a fetched page, a stored result of a tool, or
     the quote of a note. A note may come from a private document.
     """
     if document in context.manifest.documents:
         return (DOCUMENT,)
     if document.path.startswith(f"{MEMORY}:"):
-        return union(UNKNOWN, (tool_origin(MEMORY),))
-    tool = tool_of_source(document.path)
+        return union(UNKNOWN, (build_tool_origin(MEMORY),))
+    tool = find_tool(document.path)
     if tool is not None:
-        return (tool_origin(tool),)
+        return (build_tool_origin(tool),)
     return (WEB,)
 
 
@@ -95,7 +95,7 @@ def open_source(name: str, context: ToolContext) -> Document:
         ToolFailed: see `find_document`, or nothing has this digest.
     """
     name = name.strip()
-    labelled = context.manifest.document_with_label(name)
+    labelled = context.manifest.find_document_with_label(name)
     if labelled is not None:
         return labelled
     documents = (*context.manifest.documents, *context.load_fetched_pages())

@@ -12,22 +12,22 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.shared.specialists.specialist_files import TOOL_OF_SANDBOX
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.index.index import DocumentIndex
-from handoff_queue.workers.tools.code_execution import code_execution_tool
+from handoff_queue.workers.tools.code_execution import build_code_execution_tool
 from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
 from handoff_queue.workers.tools.hosted_tools import start_user_tools
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
-from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.run_code import run_code_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
 from handoff_queue.workers.tools.tool_host_protocol import INSTALLED
-from handoff_queue.workers.tools.web_search import web_search_tool
+from handoff_queue.workers.tools.web_search import build_web_search_tool
 
 BUILT_IN = ("fetch_url", "memory", "now", "read_document", "search_documents", "web_search")
 """Tools that a specialist's file may name."""
@@ -75,7 +75,7 @@ class Registry:
             " specialist (--specialists DIR)"
         )
 
-    def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
+    def get_tools(self, names: Iterable[str]) -> tuple[Tool, ...]:
         """Return the tools that a specialist names, in the same order. Tools of `not_offered`
         are left out.
 
@@ -87,11 +87,11 @@ class Registry:
             if name in self.tools:
                 chosen_tools[name] = self.tools[name]
             elif name not in self.not_offered:
-                raise InvalidTool(self._error_of_unknown_tool(name))
+                raise InvalidTool(self._describe_unknown_tool(name))
         return tuple(chosen_tools.values())
 
-    def _error_of_unknown_tool(self, name: str) -> str:
-        hint = suggestion(name, self.names, otherwise="add the folder of its file (--tools DIR)")
+    def _describe_unknown_tool(self, name: str) -> str:
+        hint = suggest_name(name, self.names, otherwise="add the folder of its file (--tools DIR)")
         return f"unknown tool {name[:64]!r}: {hint}"
 
 
@@ -108,13 +108,13 @@ def build_registry(
     """
     built_in = (
         fetch_url_tool(),
-        memory_tool(),
+        build_memory_tool(),
         now_tool(),
         read_document_tool(),
         run_code_tool(),
-        code_execution_tool(),
+        build_code_execution_tool(),
         search_documents_tool(index),
-        web_search_tool(),
+        build_web_search_tool(),
     )
     tools = {tool.name: tool for tool in built_in}
     hosted = start_user_tools(settings)
@@ -125,7 +125,7 @@ def build_registry(
                 own_tools.append(tool.name)
             if tool.name in tools or tool.name == READ_RESULT:
                 hosted.close()
-                raise InvalidTool(_error_of_taken_name(where, tool.name))
+                raise InvalidTool(_describe_taken_name(where, tool.name))
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}
     if settings.is_offline:
@@ -153,7 +153,7 @@ def build_registry(
     )
 
 
-def _error_of_taken_name(where: str, name: str) -> str:
+def _describe_taken_name(where: str, name: str) -> str:
     """Return the error of a user's tool whose name is taken."""
     problem = "is taken by another of your tools"
     if name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.media_types import PLAIN
-from handoff_queue.shared.types.origins import RUN_CODE, tool_origin
+from handoff_queue.shared.types.origins import RUN_CODE, build_tool_origin
 from handoff_queue.workers.tools.read_document import open_source
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
@@ -69,22 +69,22 @@ def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
     """
 
     def run_code(arguments: _Run, context: ToolContext) -> str:
-        inputs = _inputs(arguments.inputs, context)
+        inputs = _collect_inputs(arguments.inputs, context)
         contents = {name: text.encode() for name, (_, text) in inputs.items()}
         if sum(map(len, contents.values())) > MAX_INPUT_BYTES:
             raise ToolFailed(f"the inputs have more than {MAX_INPUT_BYTES:,} bytes: name fewer")
         sandbox_run = run(arguments.code, contents, is_abandoned=context.is_abandoned)
-        answer = _answer(sandbox_run, context)
+        answer = _build_answer(sandbox_run, context)
         if inputs:
             answer["inputs"] = {f"inputs/{name}": path for name, (path, _) in inputs.items()}
         return json.dumps(answer, ensure_ascii=False)
 
-    origins = (tool_origin(RUN_CODE),)
+    origins = (build_tool_origin(RUN_CODE),)
     tool = make_builtin_tool(RUN_CODE, _DESCRIPTION, _Run, run_code, origins=origins)
     return replace(tool, is_source=True, ends_when_abandoned=True)
 
 
-def _inputs(sources: Sequence[str], context: ToolContext) -> dict[str, tuple[str, str]]:
+def _collect_inputs(sources: Sequence[str], context: ToolContext) -> dict[str, tuple[str, str]]:
     """Return the source and the text of each document by the name of its file.
 
     Raises:
@@ -93,21 +93,21 @@ def _inputs(sources: Sequence[str], context: ToolContext) -> dict[str, tuple[str
     inputs: dict[str, tuple[str, str]] = {}
     for source in dict.fromkeys(sources):
         document = open_source(source, context)
-        name = _name_of_file(document.path)
+        name = _shorten_file_name(document.path)
         while name in inputs:
             name = f"{len(inputs)}-{name}"
         inputs[name] = document.path, context.text_of(document.digest)
     return inputs
 
 
-def _name_of_file(path: str) -> str:
+def _shorten_file_name(path: str) -> str:
     """Return the last part of a path in at most `_MAX_NAME_BYTES` bytes."""
     name = _NOT_IN_A_NAME.sub("_", path.rstrip("/").rpartition("/")[2])
     end = name.encode()[-_MAX_NAME_BYTES:].decode(errors="ignore")
     return end.lstrip(".") or "input"
 
 
-def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
+def _build_answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     """Store the output files, and return the result of the call."""
     answer: dict[str, Any] = {"exit_code": run.exit_code}
     if run.stopped:
@@ -118,13 +118,13 @@ def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     files: list[dict[str, Any]] = []
     names: set[str] = set()
     call = f"tool:{context.handoff_id}/{RUN_CODE}#{context.call_id[-_ID_CHARS:]}"
-    for name, data in _contents(run).items():
+    for name, data in _get_contents(run).items():
         try:
             text = data.decode()
         except UnicodeDecodeError:
             left_out += 1
             continue
-        stored_name = _name_in_source(name)
+        stored_name = _build_stored_name(name)
         if stored_name is None or len(files) == _LIMITS.output_files:
             left_out += 1
             continue
@@ -147,7 +147,7 @@ def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     return answer
 
 
-def _name_in_source(path: str) -> str | None:
+def _build_stored_name(path: str) -> str | None:
     """Return the path under which an output file is stored: other characters than letters, digits,
     spaces and `_.+-` become `_`. None: the path is not one of a program in a sandbox, or is too
     long.
@@ -163,14 +163,14 @@ def _name_in_source(path: str) -> str | None:
     return "/".join(names)
 
 
-def _contents(run: SandboxRun) -> dict[str, bytes]:
+def _get_contents(run: SandboxRun) -> dict[str, bytes]:
     """Return the contents of the output files by path.
 
     Raises:
         ToolFailed: the files cannot be read, or are too large.
     """
     try:
-        contents = run.contents()
+        contents = run.decode_contents()
     except ValueError:
         raise ToolFailed("the sandbox returned files that cannot be read") from None
     if sum(map(len, contents.values())) > _LIMITS.output_bytes:

@@ -32,7 +32,7 @@ from handoff_queue.workers.tools.sandbox_limits import (
     SandboxLimits,
     find_exceeded_limit,
 )
-from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
+from handoff_queue.workers.tools.seccomp_filter import build_sandbox_filter
 
 MAX_RESULT_VALUES = 1_000
 """JSON values of one result. A true result has fewer than 30: its fields and its files."""
@@ -67,7 +67,7 @@ class SandboxRun(BaseModel):
     left_out: int = Field(ge=0, le=MAX_LEFT_OUT)
     """Files that are not plain files, or too many, or too large."""
 
-    def contents(self) -> dict[str, bytes]:
+    def decode_contents(self) -> dict[str, bytes]:
         """Return the contents of the output files by path.
 
         Raises:
@@ -77,7 +77,7 @@ class SandboxRun(BaseModel):
 
 
 @cache
-def sandbox_fault() -> str:
+def find_sandbox_fault() -> str:
     """Return the reason why this machine has no sandbox, or "". It is tried once in a process."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return "the kernel does not show the children of a process (CONFIG_PROC_CHILDREN)"
@@ -151,14 +151,14 @@ def _run(
     if bubblewrap is None:
         raise ToolFailed("bubblewrap is not installed (apt-get install bubblewrap)")
     try:
-        program = sandbox_filter()
+        program = build_sandbox_filter()
     except OSError as error:
         raise ToolFailed(str(error)) from None
     with os.fdopen(os.memfd_create("filter"), "w+b") as seccomp:
         seccomp.write(program)
         seccomp.seek(0)
         process = subprocess.Popen(
-            [bubblewrap, *_arguments(limits, seccomp.fileno(), python)],
+            [bubblewrap, *_build_arguments(limits, seccomp.fileno(), python)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -167,7 +167,7 @@ def _run(
             start_new_session=True,
         )
     try:
-        return _Run(process, limits).result(request, is_abandoned)
+        return _Run(process, limits).wait_for_result(request, is_abandoned)
     finally:
         process.kill()  # the kernel ends the sandbox with its first process
         process.wait()
@@ -182,7 +182,7 @@ class _Run:
         self._output = bytearray()
         self._errors = bytearray()
 
-    def result(self, request: bytes, is_abandoned: Callable[[], bool]) -> bytes:
+    def wait_for_result(self, request: bytes, is_abandoned: Callable[[], bool]) -> bytes:
         """Return the result of the run.
 
         Raises:
@@ -206,13 +206,13 @@ class _Run:
                 has_started = True
                 ends_at = time.monotonic() + self._limits.seconds + PACKED_WITHIN_S
             if time.monotonic() > ends_at:
-                raise ToolFailed(self._too_late(has_started))
+                raise ToolFailed(self._describe_timeout(has_started))
             if exceeded := self._find_exceeded_limit():
                 raise ToolFailed(exceeded)
         if len(self._output) > limit:
             raise ToolFailed(f"the result has more than {limit:,} bytes")
         if not self._output.strip():
-            raise ToolFailed(self._reason())
+            raise ToolFailed(self._describe_failure())
         return bytes(self._output)
 
     def _find_exceeded_limit(self) -> str:
@@ -221,12 +221,12 @@ class _Run:
         except PermissionError as error:
             return f"the worker cannot measure its sandbox: {error}"
 
-    def _too_late(self, has_started: bool) -> str:
+    def _describe_timeout(self, has_started: bool) -> str:
         if has_started:
             return f"the code did not end within {self._limits.seconds} s"
         return f"the sandbox did not start within {_STARTED_WITHIN_S:.0f} s"
 
-    def _reason(self) -> str:
+    def _describe_failure(self) -> str:
         """Return the reason why there is no result."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STARTED_WITHIN_S)
@@ -255,7 +255,7 @@ class _Run:
                 self._errors += piece[: 4_000 - len(self._errors)]
 
 
-def _arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list[str]:
+def _build_arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list[str]:
     """Return the arguments of bubblewrap."""
     python = python or Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     arguments = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
@@ -275,17 +275,17 @@ def _arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list
         elif folder.is_dir():
             arguments += ["--ro-bind", str(folder), str(folder)]
     arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    arguments += ["--proc", "/proc", *_devices()]
+    arguments += ["--proc", "/proc", *_build_devices()]
     for folder_in_memory in FOLDERS_IN_MEMORY:
         arguments += ["--size", str(limits.file_bytes), "--perms", "1777"]
         arguments += ["--tmpfs", folder_in_memory]
-    arguments += _python_folders(python.parent.parent)
+    arguments += _build_python_folders(python.parent.parent)
     arguments += ["--remount-ro", "/", "--chdir", "/work"]
     arguments += ["--seccomp", str(seccomp)]
     return [*arguments, "--", str(python), "-I", "-c", PROGRAM.read_text(encoding="utf-8")]
 
 
-def _python_folders(prefix: Path) -> list[str]:
+def _build_python_folders(prefix: Path) -> list[str]:
     """Return the arguments that show an interpreter outside of /usr. The prefix may be the home
     of a user, so the sandbox sees only the folders that Python needs.
     """
@@ -299,7 +299,7 @@ def _python_folders(prefix: Path) -> list[str]:
     return arguments
 
 
-def _devices() -> list[str]:
+def _build_devices() -> list[str]:
     """Return the arguments that make /dev. It has no terminals, because the whole machine shares
     their number, and no /dev/zero, because memory behind that is not counted.
     """

@@ -74,12 +74,12 @@ def find_exceeded_limit(bubblewrap_pid: int, limits: SandboxLimits) -> str:
         PermissionError: this process may not measure the sandbox.
     """
     with suppress(*_ENDED):  # the sandbox starts, or ends
-        root = _root(bubblewrap_pid)
+        root = _find_root(bubblewrap_pid)
         return _find_exceeded_count(root, limits) or _find_exceeded_memory(root, limits)
     return ""
 
 
-def _root(bubblewrap_pid: int) -> Path:
+def _find_root(bubblewrap_pid: int) -> Path:
     """Return the root of the sandbox, as this process can open it.
 
     Raises:
@@ -93,31 +93,31 @@ def _root(bubblewrap_pid: int) -> Path:
 
 
 def _find_exceeded_count(root: Path, limits: SandboxLimits) -> str:
-    if _inodes(root) > limits.files:
+    if _count_inodes(root) > limits.files:
         return f"the code made more than {limits.files:,} files"
-    if _sockets(root) > limits.sockets:
+    if _count_sockets(root) > limits.sockets:
         return f"the code opened more than {limits.sockets:,} sockets"
-    if _locks(root) > limits.locks:
+    if _count_locks(root) > limits.locks:
         return f"the code held more than {limits.locks:,} locks of files"
     return ""
 
 
 def _find_exceeded_memory(root: Path, limits: SandboxLimits) -> str:
     limit = limits.memory_bytes
-    if _memory(root, exact=False) <= limit or _memory(root, exact=True) <= limit:
+    if _measure_memory(root, exact=False) <= limit or _measure_memory(root, exact=True) <= limit:
         return ""
     time.sleep(_REMEASURE_S)
-    if _memory(root, exact=True) <= limit:
+    if _measure_memory(root, exact=True) <= limit:
         return ""
     return f"the code used more than {limit:,} bytes of memory"
 
 
-def _inodes(root: Path) -> int:
+def _count_inodes(root: Path) -> int:
     file_systems = [os.statvfs(f"{root}{folder}") for folder in FOLDERS_IN_MEMORY]
     return sum(file_system.f_files - file_system.f_ffree for file_system in file_systems)
 
 
-def _sockets(root: Path) -> int:
+def _count_sockets(root: Path) -> int:
     """Return the number of sockets in the network namespace. It includes connections that no
     process has accepted.
     """
@@ -125,7 +125,7 @@ def _sockets(root: Path) -> int:
     return int(summary.split("used", 1)[1].split(None, 1)[0])
 
 
-def _locks(root: Path) -> int:
+def _count_locks(root: Path) -> int:
     """Return the number of locks of processes in the sandbox. Locks without a process (OFDLCK)
     belong to the machine, because the sandbox cannot make them.
     """
@@ -133,7 +133,7 @@ def _locks(root: Path) -> int:
     return sum("OFDLCK" not in line for line in lines)
 
 
-def _memory(root: Path, *, exact: bool) -> int:
+def _measure_memory(root: Path, *, exact: bool) -> int:
     """Return the bytes of all processes and all files.
 
     Args:
@@ -146,49 +146,49 @@ def _memory(root: Path, *, exact: bool) -> int:
         file_system = os.statvfs(f"{root}{folder}")
         total += (file_system.f_blocks - file_system.f_bfree) * file_system.f_frsize
         total += (file_system.f_files - file_system.f_ffree) * _INODE_BYTES
-    for process in _processes(root):
+    for process in _iterate_processes(root):
         with suppress(*_ENDED):
-            total += memory_of(process, exact=exact)
+            total += measure_memory(process, exact=exact)
     return total
 
 
-def _processes(root: Path) -> Iterator[Path]:
+def _iterate_processes(root: Path) -> Iterator[Path]:
     for name in os.listdir(root / "proc"):  # noqa: PTH208 - names only
         if name.isdigit():
             yield root / "proc" / name
 
 
-def memory_of(process: Path, *, exact: bool) -> int:
+def measure_memory(process: Path, *, exact: bool) -> int:
     """Return the bytes of a process in memory and in swap, with its page tables and mappings.
 
     Args:
         process: folder of the process in /proc.
         exact: divide a page by the number of processes that share it.
     """
-    thread, status = _living_thread(process)
+    thread, status = _find_living_thread(process)
     used_kib = status.get("VmRSS", 0) + status.get("VmSwap", 0)
     if exact and thread == process:
-        shares = _fields(process / "smaps_rollup")
+        shares = _read_fields(process / "smaps_rollup")
         used_kib = shares.get("Pss", used_kib) + shares.get("SwapPss", 0)
     mappings = (thread / "maps").read_bytes().count(b"\n")
     return (used_kib + status.get("VmPTE", 0)) * 1_024 + mappings * _MAPPING_BYTES
 
 
-def _living_thread(process: Path) -> tuple[Path, dict[str, int]]:
+def _find_living_thread(process: Path) -> tuple[Path, dict[str, int]]:
     """Return the process with the fields of its status. If its first thread has ended, return
     another thread, because the first one shows no memory.
     """
-    status = _fields(process / "status")
+    status = _read_fields(process / "status")
     if "VmRSS" in status:
         return process, status
     for thread in sorted((process / "task").iterdir()):
         with suppress(*_ENDED):
-            fields = _fields(thread / "status")
+            fields = _read_fields(thread / "status")
             if "VmRSS" in fields:
                 return thread, fields
     return process, status
 
 
-def _fields(file: Path) -> dict[str, int]:
+def _read_fields(file: Path) -> dict[str, int]:
     """Return the numbers of a file of /proc by name. Sizes are in units of 1,024 bytes."""
     return {name.decode(): int(number) for name, number in _FIELD.findall(file.read_bytes())}

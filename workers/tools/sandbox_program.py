@@ -45,7 +45,7 @@ def main() -> None:
     os.nice(_NICE)
     _become(request["user"])
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the code cannot look into this process
-    _limit(limits)
+    _set_limits(limits)
     os.umask(0o022)
     (FOLDER / "inputs").mkdir()
     (FOLDER / "outputs").mkdir()
@@ -55,7 +55,7 @@ def main() -> None:
     sys.stdout.write("\n")  # from here on, the worker measures the time
     sys.stdout.flush()
     result = _run(limits)
-    result["files"], result["left_out"] = _outputs(limits)
+    result["files"], result["left_out"] = _read_outputs(limits)
     json.dump(result, sys.stdout)
 
 
@@ -67,7 +67,7 @@ def _become(user: int) -> None:
         os.setresuid(user, user, user)
 
 
-def _limit(limits: dict[str, int]) -> None:
+def _set_limits(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
@@ -99,7 +99,7 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
         ready.register(process.stderr, selectors.EVENT_READ, "stderr")  # type: ignore[arg-type]
         ready.register(os.pidfd_open(process.pid), selectors.EVENT_READ, "end")
         while not stopped:
-            names = _ready(ready, until)
+            names = _wait_for_output(ready, until)
             if "end" in names:
                 break
             for name in names:
@@ -127,7 +127,7 @@ def _keep_end(buffer: bytearray, piece: bytes, limit: int) -> None:
     del buffer[:-limit]
 
 
-def _ready(ready: selectors.BaseSelector, until: float) -> list[str]:
+def _wait_for_output(ready: selectors.BaseSelector, until: float) -> list[str]:
     """Return the names of all streams with output; "end" if the process has ended."""
     events = ready.select(max(0.0, until - time.monotonic()) + 0.01)
     return [key.data for key, _ in events]
@@ -142,16 +142,16 @@ def _end_all() -> None:
             return
 
 
-def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
+def _read_outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
     """Return the content of each plain file as base64, and the number of other files."""
     files: dict[str, str] = {}
     left_out, size = 0, 0
     top = FOLDER / "outputs"
-    for path in _paths(top):
+    for path in _iterate_paths(top):
         name = str(path.relative_to(top)).encode("utf-8", "replace").decode()
         data = None
         if len(name) <= _MAX_PATH_CHARS and len(files) < limits["output_files"]:
-            data = _content(path, limits["output_bytes"] - size)
+            data = _read_content(path, limits["output_bytes"] - size)
         if data is None:
             left_out += 1
             continue
@@ -160,7 +160,7 @@ def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
     return files, left_out
 
 
-def _paths(top: Path) -> Iterator[Path]:
+def _iterate_paths(top: Path) -> Iterator[Path]:
     """Yield the paths of all files in a folder, and of folders that cannot be read. The code may
     have put a link in the place of the folder, or folders without end.
     """
@@ -182,7 +182,7 @@ def _paths(top: Path) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def _content(path: Path, max_bytes: int) -> bytes | None:
+def _read_content(path: Path, max_bytes: int) -> bytes | None:
     """Return the bytes of a plain file of at most this size, else None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -7,10 +7,14 @@ import sqlite3
 
 from pydantic import Field
 
-from handoff_queue.shared.agent.prompt_documents import short_documents, was_shown, whole_texts
+from handoff_queue.shared.agent.prompt_documents import (
+    format_whole_texts,
+    load_short_documents,
+    was_shown,
+)
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
@@ -18,7 +22,7 @@ from handoff_queue.workers.tools.read_document import MAX_CHARS
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_HITS = 20
-_log = log_of(__name__)
+_log = get_log(__name__)
 _DESCRIPTION = (
     "Searches the documents. Returns the best passages, each with its source, its text and, in a"
     " long document, its `offset` for read_document. Short documents are returned whole. Search for"
@@ -35,11 +39,11 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
     def search(arguments: _Search, context: ToolContext) -> ToolOutput:
-        full_texts = _whole(context)
+        full_texts = _show_whole_documents(context)
         if full_texts is not None:
             return full_texts
         if not context.manifest.documents:
-            return _answer(SearchResult(hits=(), searched=0), context)
+            return _build_answer(SearchResult(hits=(), searched=0), context)
         limit = min(max(arguments.limit, 1), MAX_HITS)
         try:
             result = index.search(
@@ -51,7 +55,7 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             raise ToolFailed(
                 "the search failed: read the documents with read_document instead"
             ) from error
-        return _answer(result, context)
+        return _build_answer(result, context)
 
     return make_builtin_tool(
         "search_documents",
@@ -64,12 +68,12 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     )
 
 
-def _whole(context: ToolContext) -> ToolOutput | None:
+def _show_whole_documents(context: ToolContext) -> ToolOutput | None:
     """Return all documents of the job if they are short, or one line if the model has seen them.
     None: they are too long, or one cannot be read.
     """
     try:
-        documents = short_documents(context.manifest, context.text_of)
+        documents = load_short_documents(context.manifest, context.text_of)
     except ToolFailed:
         return None
     if not documents:
@@ -77,10 +81,10 @@ def _whole(context: ToolContext) -> ToolOutput | None:
     shown_texts = context.texts_shown()
     if all(was_shown(text, shown_texts) for _, text in documents):
         return REPEATED_OUTPUT
-    return ToolOutput(whole_texts(documents), origins=(DOCUMENT,))
+    return ToolOutput(format_whole_texts(documents), origins=(DOCUMENT,))
 
 
-def _answer(result: SearchResult, context: ToolContext) -> ToolOutput:
+def _build_answer(result: SearchResult, context: ToolContext) -> ToolOutput:
     """Return the hits. Without a hit, no text of a document is in the result."""
     long_ones = {item.path for item in context.manifest.documents if item.chars > MAX_CHARS}
     hits: list[dict[str, object]] = []

@@ -158,7 +158,7 @@ Instruction = tuple[int, int, int, int]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def internet_only_filter(*refused_calls: str) -> bytes:
+def build_internet_only_filter(*refused_calls: str) -> bytes:
     """Return a filter that allows sockets for IP only, and pairs of connected sockets.
 
     Args:
@@ -167,33 +167,33 @@ def internet_only_filter(*refused_calls: str) -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _numbers()
+    number = _list_call_numbers()
     names = ("io_uring_setup", *refused_calls)  # io_uring can open sockets, too
-    return _filter(number, _refusals(number, names))
+    return _filter(number, _build_refusals(number, names))
 
 
-def sandbox_filter() -> bytes:
-    """Return the filter of a sandbox. It permits sockets as in `internet_only_filter`. It permits
-    no call that reaches far into the kernel, or that keeps memory outside of all processes.
+def build_sandbox_filter() -> bytes:
+    """Return the filter of a sandbox. It permits sockets as in `build_internet_only_filter`. It
+    permits no call that reaches far into the kernel, or that keeps memory outside of all processes.
 
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _numbers()
+    number = _list_call_numbers()
     return _filter(
         number,
         [
             (_AT_LEAST, 0, 1, _FIRST_UNKNOWN),
             (_RETURN, 0, 0, _NO_SUCH_CALL),
-            *_refusals(number, _NEVER_IN_A_SANDBOX),
-            *_refusals(number, _ATTRIBUTES, _NOT_SUPPORTED),
+            *_build_refusals(number, _NEVER_IN_A_SANDBOX),
+            *_build_refusals(number, _ATTRIBUTES, _NOT_SUPPORTED),
             *_refuse_user_namespaces(number),
             *_refuse_anonymous_shared_memory(number),
             *_refuse_huge_pages(number),
-            *_tcp_and_udp_only(number),
-            *_instructions_to_refuse(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
-            *_instructions_to_refuse(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
-            *_instructions_to_refuse(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
+            *_allow_tcp_and_udp_only(number),
+            *_build_argument_refusal(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
+            *_build_argument_refusal(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
+            *_build_argument_refusal(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
         ],
     )
 
@@ -206,8 +206,8 @@ def own_process_filter() -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _numbers()
-    instructions = [*_beginning(), *_refusals(number, _OUTLIVE_PROCESSES)]
+    number = _list_call_numbers()
+    instructions = [*_build_beginning(), *_build_refusals(number, _OUTLIVE_PROCESSES)]
     for name in _OF_ONE_PROCESS:
         instructions += [
             (_EQUALS, 0, 4, number[name]),
@@ -245,7 +245,7 @@ def filter_system_calls(program: bytes) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _numbers() -> dict[str, int]:
+def _list_call_numbers() -> dict[str, int]:
     """Return the number of each system call that this machine has.
 
     Raises:
@@ -259,7 +259,7 @@ def _numbers() -> dict[str, int]:
     return {name: number for name, number in numbers_of_machine.items() if number is not None}
 
 
-def _beginning() -> list[Instruction]:
+def _build_beginning() -> list[Instruction]:
     """Return instructions that refuse system calls with the numbers of another architecture, and
     load the number of the call.
     """
@@ -277,7 +277,7 @@ def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes
     """Return the filter with these refusals, and the rules about sockets."""
     return _assemble_instructions(
         [
-            *_beginning(),
+            *_build_beginning(),
             *refusals,
             (_EQUALS, 0, 5, number["socket"]),
             (_LOAD, 0, 0, _FIRST),
@@ -297,7 +297,7 @@ def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes
     )
 
 
-def _refusals(
+def _build_refusals(
     number: Mapping[str, int], names: Iterable[str], error: int = _REFUSE
 ) -> list[Instruction]:
     """Return instructions that refuse these calls, as far as this machine has them."""
@@ -323,7 +323,7 @@ def _refuse_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
+def _allow_tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse other protocols of IP. For some protocols, the kernel loads
     a module, even if the caller has no rights.
     """
@@ -375,7 +375,7 @@ def _refuse_huge_pages(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _instructions_to_refuse(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+def _build_argument_refusal(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
     """Return instructions that refuse a call if an argument has one of these values."""
     last = len(values) - 1
     tests = [(_EQUALS, last - n, int(n == last), value) for n, value in enumerate(values)]

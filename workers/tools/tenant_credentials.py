@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.observability.redaction import SecretSpellings
 from handoff_queue.shared.settings.operator_functions import import_function
 from handoff_queue.shared.settings.settings import Settings
@@ -21,10 +21,10 @@ Provider = Callable[[str, str], object]
 """Takes the tenant of the job and the name of a credential, and returns the credential as a text,
 or None.
 """
-log = log_of(__name__)
+log = get_log(__name__)
 
 
-def provider_of(settings: Settings) -> Provider | None:
+def load_provider(settings: Settings) -> Provider | None:
     """Return the function that the settings name, or None.
 
     Raises:
@@ -36,7 +36,7 @@ def provider_of(settings: Settings) -> Provider | None:
     return import_function(place, "HANDOFF_TENANT_CREDENTIAL_FUNCTION")
 
 
-def credentials_for(
+def get_credentials(
     provider: Provider | None, tool: str, tenant: str, names: Sequence[str]
 ) -> dict[str, str]:
     """Return the credentials of a tenant by name.

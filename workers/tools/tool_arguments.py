@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.origins import Origin
 
 
@@ -50,13 +50,13 @@ def make_builtin_tool(
         try:
             parsed_arguments = arguments.model_validate(values)
         except ValidationError as error:
-            raise ToolFailed(f"{name}: wrong arguments: {problems_of(error)}") from None
+            raise ToolFailed(f"{name}: wrong arguments: {describe_problems(error)}") from None
         return run(parsed_arguments, context)
 
     return Tool(
         name=name,
         description=description,
-        input_schema=_schema_of(arguments),
+        input_schema=_build_schema(arguments),
         run=check_and_run,
         is_lookup=is_lookup,
         reads_documents=reads_documents,
@@ -64,7 +64,7 @@ def make_builtin_tool(
     )
 
 
-def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
+def _build_schema(arguments: type[Arguments]) -> dict[str, Any]:
     """Return the JSON Schema of the arguments, without titles and docstrings, which do not
     help the model.
     """

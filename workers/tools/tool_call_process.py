@@ -18,16 +18,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_return_values import image_of
+from handoff_queue.shared.agent.tool_return_values import parse_image
 from handoff_queue.shared.local.fork_server import ForkedProcess
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.workers.tools.network_proxy import CallNetwork, NetworkProxy
 from handoff_queue.workers.tools.tenant_credentials import without_values
 from handoff_queue.workers.tools.tool_host import (
     RunningHost,
     ToolHost,
-    base_environment,
+    build_base_environment,
     clean_output,
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
@@ -51,7 +51,7 @@ CHECK_EVERY_S = 0.25
 _PIECE = 65_536
 _MODULE = "handoff_queue.workers.tools.tool_host_process"
 ALL_NETWORKS = CallNetwork()
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
 def run_in_process(
@@ -82,7 +82,7 @@ def run_in_process(
     if result is None:
         raise ToolFailed(f"{name} returned data that is not a result of a tool")
     if isinstance(result, Returned):
-        images = [_image(name, data) for data in result.images]
+        images = [_decode_image(name, data) for data in result.images]
         return ToolOutput(result.text, tuple(images))
     if isinstance(result, Raised):
         _log.warning("a tool raised", tool=name, error=result.raised, place=result.place)
@@ -115,7 +115,7 @@ def _run(
         _NotStarted: the host has ended.
         ToolFailed: there is no result.
     """
-    running = host.running()
+    running = host.get_running()
     call = _Call(running, limits, name, network)
     try:
         return call.run(request, is_abandoned)
@@ -131,10 +131,10 @@ class _NotStarted(ToolFailed):
     """The host ended before it forked the child of a call."""
 
 
-def _image(name: str, data: str) -> Image:
+def _decode_image(name: str, data: str) -> Image:
     """Raises: ToolFailed."""
     try:
-        image = image_of(b64decode(data, validate=True))
+        image = parse_image(b64decode(data, validate=True))
     except ValueError:
         image = None
     if image is None:
@@ -172,7 +172,7 @@ class _Call:
             ToolFailed: there is no result.
         """
         self._secrets = request.secrets
-        self._process = process = self._fork()
+        self._process = process = self._fork_process()
         self._connection.settimeout(STARTED_WITHIN_S)
         with suppress(OSError):  # the child has ended already, or the host does not answer
             self._connection.sendall(request.model_dump_json().encode() + b"\n")
@@ -189,7 +189,7 @@ class _Call:
         if process.is_lost and process.pid is None:
             raise _NotStarted(f"{self._name} cannot be started")
         if not self._is_complete:
-            raise ToolFailed(f"{self._name} {self._reason(process)}")
+            raise ToolFailed(f"{self._name} {self._describe_failure(process)}")
         self._read({self._output} & self._open_descriptors)
         return bytes(self._result).partition(b"\n")[0]
 
@@ -208,13 +208,13 @@ class _Call:
             printed = without_values(self._printed.decode("utf-8", "replace"), self._secrets)
             _log.info("a tool printed", tool=self._name, text=clean_output(printed.encode()))
 
-    def _fork(self) -> ForkedProcess:
+    def _fork_process(self) -> ForkedProcess:
         command = [sys.executable, "-P", "-m", _MODULE, self._name]
         os.set_blocking(self._output, False)
         try:
             return self._running.server.fork(
                 command,
-                base_environment(),
+                build_base_environment(),
                 self._their_output,
                 stdin=self._theirs.fileno(),
                 folder=Path.cwd(),
@@ -295,7 +295,7 @@ class _Call:
             self._running.close()
             raise ToolFailed(f"{self._name} was not started within {STARTED_WITHIN_S:g} s")
 
-    def _reason(self, process: ForkedProcess) -> str:
+    def _describe_failure(self, process: ForkedProcess) -> str:
         """Return the reason why an ended process has no result."""
         if process.is_lost:
             self._kill_group(process)
@@ -307,7 +307,7 @@ class _Call:
             return f"used more than {self._limits.cpu_s} s of processor time"
         if code == -signal.SIGKILL:
             return "was killed; it may need too much memory"
-        return f"crashed ({_name_of(-code)})"
+        return f"crashed ({_get_signal_name(-code)})"
 
     def _kill_group(self, process: ForkedProcess) -> None:
         """Kill the processes of this call that the ended host has left."""
@@ -326,7 +326,7 @@ def _read_piece(descriptor: int) -> bytes | None:
         return b""
 
 
-def _name_of(number: int) -> str:
+def _get_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from handoff_queue.workers.tools.seccomp_filter import (
+    build_internet_only_filter,
     filter_system_calls,
-    internet_only_filter,
     own_process_filter,
 )
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
@@ -62,18 +62,18 @@ _MAX_WAITING = 64
 """Connections that wait for the worker."""
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     _libc.prctl(option, value, 0, 0, 0)
 
 
-def landlock_version() -> int:
+def get_landlock_version() -> int:
     """Return the version of Landlock in this kernel. 0 or less: there is none."""
     return int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
 
 
 def can_separate_processes() -> bool:
     """Return whether the kernel can keep a tool from other processes of the same user."""
-    return landlock_version() >= _VERSION_WITH_REFER
+    return get_landlock_version() >= _VERSION_WITH_REFER
 
 
 def _separate() -> None:
@@ -84,7 +84,7 @@ def _separate() -> None:
     domain. The domain has all rights to files. The right to move files must be given, because
     Landlock takes it from each process in a domain.
     """
-    version = landlock_version()
+    version = get_landlock_version()
     if version < _VERSION_WITH_REFER:
         return
     fields = [_REFER]
@@ -114,15 +114,15 @@ def _drop_capabilities(kept_bits: int) -> None:
 
 def adopt_orphans() -> None:
     """Let this process become the parent of each process below it whose parent has ended."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def outlive_parent() -> None:
     """Let this process live on when its parent has ended."""
-    _prctl(_PR_SET_PDEATHSIG, 0)
+    _call_prctl(_PR_SET_PDEATHSIG, 0)
 
 
-def children_of_this_process() -> frozenset[int]:
+def find_children() -> frozenset[int]:
     """Return the process ids of the children of this process."""
     pids: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
@@ -136,7 +136,7 @@ def separate_host() -> None:
     run code while they are loaded. The host and its calls get no new rights from a program with
     the setuid bit.
     """
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _separate()
     _drop_capabilities(_CAPABILITIES_OF_HOST)
     with suppress(OSError):  # a machine whose numbers of system calls the filter does not know
@@ -148,31 +148,31 @@ def confine(limits: ToolLimits) -> None:
     host and the other calls. `separate_host` has set the filter of system calls before.
     """
     adopt_orphans()
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _separate()
     _drop_capabilities(_KEPT_CAPABILITIES)
     os.nice(NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:  # noqa: PTH123 - `Path` is slower
         file.write(b"1000")  # the first process to kill
-    mapped_pages = int(_text_of("/proc/self/statm").split()[0])
-    running_tasks = int(_text_of("/proc/loadavg").split()[3].partition("/")[2])
+    mapped_pages = int(_read_text("/proc/self/statm").split()[0])
+    running_tasks = int(_read_text("/proc/loadavg").split()[3].partition("/")[2])
     memory = mapped_pages * resource.getpagesize() + limits.memory_bytes
-    _limit(resource.RLIMIT_AS, memory)
-    _limit(resource.RLIMIT_FSIZE, limits.file_bytes)
-    _limit(resource.RLIMIT_NOFILE, limits.open_files)
+    _lower_limit(resource.RLIMIT_AS, memory)
+    _lower_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _lower_limit(resource.RLIMIT_NOFILE, limits.open_files)
     # The kernel counts all threads of the user. All threads of the system are not fewer.
-    _limit(resource.RLIMIT_NPROC, running_tasks + limits.processes)
-    _limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NPROC, running_tasks + limits.processes)
+    _lower_limit(resource.RLIMIT_CORE, 0)
     # SIGXCPU at the first limit names the reason. A process may ignore it, but not SIGKILL.
-    _limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
+    _lower_limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
 
 
-def _text_of(path: str) -> str:
+def _read_text(path: str) -> str:
     with open(path, "rb", 0) as file:  # noqa: PTH123 - `Path` is slower
         return file.read().decode()
 
 
-def _limit(kind: int, soft: int, hard: int | None = None) -> None:
+def _lower_limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Lower a limit of this process. A lower limit of the system stays."""
     _, limit = resource.getrlimit(kind)
     if hard is None:
@@ -216,10 +216,10 @@ def open_internet_sockets_only() -> None:
     Raises:
         OSError: the kernel allows no filter.
     """
-    filter_system_calls(internet_only_filter())
+    filter_system_calls(build_internet_only_filter())
 
 
-def fault_of_border() -> str:
+def find_border_fault() -> str:
     """Return the reason why this machine cannot limit the network of a call, or "". The process
     must have one thread.
     """

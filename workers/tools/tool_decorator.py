@@ -106,7 +106,7 @@ def is_tool(value: object) -> bool:
     return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
 
 
-def declarations_of(function: Callable[..., object]) -> dict[str, Any]:
+def get_declarations(function: Callable[..., object]) -> dict[str, Any]:
     """Return what a function declares for the policy of tools.
 
     Raises:
@@ -129,7 +129,7 @@ def declarations_of(function: Callable[..., object]) -> dict[str, Any]:
     return {"reads": reads, "acts": acts, "sends": hosts}
 
 
-def network_of(function: Callable[..., object]) -> tuple[str, ...] | None:
+def get_network(function: Callable[..., object]) -> tuple[str, ...] | None:
     """Return the only hosts that a function may reach. None: all networks.
 
     Raises:
@@ -149,7 +149,7 @@ def network_of(function: Callable[..., object]) -> tuple[str, ...] | None:
     return hosts
 
 
-def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
+def get_secrets(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the environment variables that a function needs.
 
     Raises:
@@ -158,14 +158,14 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
     return _read_names(function, "secrets")
 
 
-def credentials_of(function: Callable[..., object]) -> tuple[str, ...]:
+def get_credentials(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the tenant's credentials that a function needs.
 
     Raises:
         ValueError: the names are invalid, or are names of its secrets.
     """
     names = _read_names(function, "credentials")
-    if both := sorted({*names} & {*secrets_of(function)}):
+    if both := sorted({*names} & {*get_secrets(function)}):
         raise ValueError(f"{both[0]} is in its secrets and in its credentials")
     return names
 
@@ -180,7 +180,7 @@ def _read_names(function: Callable[..., object], attribute: str) -> tuple[str, .
     return names
 
 
-def timeout_of(function: Callable[..., object]) -> float:
+def get_timeout(function: Callable[..., object]) -> float:
     """Return the number of seconds after which a call of the function has failed.
 
     Raises:

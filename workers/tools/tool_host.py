@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from handoff_queue.shared.agent.function_tools import check_definition
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server import ForkServer, is_supported
-from handoff_queue.shared.local.parent_death_guard import guarded_command
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.local.parent_death_guard import build_guarded_command
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.settings.folders import LOADING
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
@@ -47,10 +47,10 @@ MAX_OUTPUT_CHARS = 4_000
 """Characters of the output of a call, or of a host while it loads, that are logged."""
 _STOPS_WITHIN_S = 2.0
 _PIECE = 65_536
-_log = log_of(__name__)
+_log = get_log(__name__)
 
 
-def tool_limits_of(settings: Settings) -> ToolLimits:
+def build_tool_limits(settings: Settings) -> ToolLimits:
     return ToolLimits(
         memory_bytes=settings.tool_memory_bytes,
         cpu_s=settings.tool_cpu_s,
@@ -60,7 +60,7 @@ def tool_limits_of(settings: Settings) -> ToolLimits:
     )
 
 
-def base_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def build_base_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that each tool may read."""
     return {name: environment[name] for name in VARIABLES if name in environment}
 
@@ -85,7 +85,7 @@ class HostServer(ForkServer):
     """The fork server whose children run calls of tools."""
 
     def __init__(self, config: HostConfig) -> None:
-        super().__init__((), base_environment())
+        super().__init__((), build_base_environment())
         self._config = config
         self.reports, self._reports = os.pipe()
         self.output, self._output = os.pipe()
@@ -97,7 +97,7 @@ class HostServer(ForkServer):
             descriptors = (control, config.fileno(), self._reports)
             try:
                 return subprocess.Popen(
-                    guarded_command(
+                    build_guarded_command(
                         [
                             sys.executable,
                             "-P",
@@ -297,15 +297,15 @@ class ToolHost:
         Raises:
             InvalidTool: a tool cannot be loaded.
         """
-        return self._live().wait_for_tools()
+        return self._get_live().wait_for_tools()
 
-    def running(self) -> RunningHost:
+    def get_running(self) -> RunningHost:
         """Return a host that has loaded the tools.
 
         Raises:
             ToolFailed: the tools cannot be loaded any more.
         """
-        host = self._live()
+        host = self._get_live()
         try:
             host.wait_for_tools()
         except InvalidTool as error:
@@ -321,7 +321,7 @@ class ToolHost:
             running.close()
             running.end_event.wait()
 
-    def _live(self) -> RunningHost:
+    def _get_live(self) -> RunningHost:
         """Return the running host. Start a host if there is none."""
         with self._lock:
             if self._is_closed:

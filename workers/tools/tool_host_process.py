@@ -29,9 +29,9 @@ from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.workers.tools.tool_confinement import (
     adopt_orphans,
-    children_of_this_process,
     confine,
-    fault_of_border,
+    find_border_fault,
+    find_children,
     leave_networks,
     listen_within,
     open_internet_sockets_only,
@@ -70,7 +70,7 @@ class _ToolForks(ForkServerProcess):
 
     def __init__(self, control: socket.socket) -> None:
         super().__init__(control)
-        self._of_the_files = children_of_this_process()
+        self._of_the_files = find_children()
         """Processes that the user's files have started while they were loaded."""
 
     def end(self) -> None:
@@ -95,7 +95,7 @@ class _ToolForks(ForkServerProcess):
         children of this process when it has ended.
         """
         for _ in range(_MAX_ROUNDS):
-            orphans = children_of_this_process() - spared
+            orphans = find_children() - spared
             for pid in orphans:
                 os.kill(pid, signal.SIGKILL)
             for pid in orphans:
@@ -111,20 +111,20 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         SystemExit: a tool cannot be loaded. The report has the reason.
     """
 
-    def report(message: BaseModel) -> None:
+    def send_report(message: BaseModel) -> None:
         with open(reports, "wb", closefd=False) as pipe:
             pipe.write(message.model_dump_json().encode() + b"\n")
 
-    def loading(place: str) -> None:
-        report(Loading(loading=replace_lone_surrogates(place)[:MAX_TEXT_CHARS]))
+    def report_loading(place: str) -> None:
+        send_report(Loading(loading=replace_lone_surrogates(place)[:MAX_TEXT_CHARS]))
 
     try:
-        loaded = [(INSTALLED, load_installed_tools(read_entry_points(), loading))]
+        loaded = [(INSTALLED, load_installed_tools(read_entry_points(), report_loading))]
         for folder in config.folders:
-            loaded.append((folder, load_tools(Path(folder), loading)))
+            loaded.append((folder, load_tools(Path(folder), report_loading)))
     except UserError as error:
         why = replace_lone_surrogates(str(error))
-        report(Refused(refused=why))
+        send_report(Refused(refused=why))
         raise SystemExit(UserError.exit_code) from None
     sources: list[ToolSource] = []
     tools: dict[str, UserTool] = {}
@@ -136,8 +136,8 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
             tools[tool.name] = tool
             if tool.definition.network is not None:
                 limits_networks = True
-    fault = fault_of_border() if limits_networks else ""
-    report(Loaded(sources=tuple(sources), border_fault=fault))
+    fault = find_border_fault() if limits_networks else ""
+    send_report(Loaded(sources=tuple(sources), border_fault=fault))
     return tools
 
 
@@ -207,10 +207,10 @@ def _call_tool(tool: UserTool | None, request: CallRequest) -> Returned | Failed
             images.append(b64encode(image.data).decode())
         return Returned(text=replace_lone_surrogates(output.text), images=tuple(images))
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
-        return _failure_of(error)
+        return _describe_failure(error)
 
 
-def _failure_of(error: BaseException) -> Failed | Raised:
+def _describe_failure(error: BaseException) -> Failed | Raised:
     kind = type(error).__name__
     if isinstance(error, ToolFailed):
         try:

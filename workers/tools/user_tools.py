@@ -22,17 +22,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from handoff_queue.shared.agent.function_tools import FunctionTool, function_tool
-from handoff_queue.shared.settings.folders import expand_folder, files_with_suffix
+from handoff_queue.shared.agent.function_tools import FunctionTool, build_function_tool
+from handoff_queue.shared.settings.folders import expand_folder, find_files_with_suffix
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.workers.tools.tool_decorator import (
-    credentials_of,
-    declarations_of,
+    get_credentials,
+    get_declarations,
+    get_network,
+    get_secrets,
+    get_timeout,
     is_tool,
-    network_of,
-    secrets_of,
-    timeout_of,
 )
 from handoff_queue.workers.tools.tool_host_protocol import ToolDefinition
 
@@ -72,7 +72,9 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
     files = [
-        file for file in files_with_suffix(folder, {".py"}) if not file.name.startswith(("_", "."))
+        file
+        for file in find_files_with_suffix(folder, {".py"})
+        if not file.name.startswith(("_", "."))
     ]
     if not files:
         raise InvalidTool(
@@ -82,9 +84,9 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
     tools: list[tuple[str, UserTool]] = []
     for file in files:
         on_load(str(file))
-        for name, function in _functions_of(_load(file)):
+        for name, function in _iterate_functions(_load(file)):
             tools.append((str(file), _as_tool(function, name, str(file))))
-    return _unique_tools(tools)
+    return _remove_repeated_tools(tools)
 
 
 @cache
@@ -118,10 +120,10 @@ def load_installed_tools(
             ) from error
         functions: Iterable[tuple[str, Any]] = [(getattr(target, "__name__", point.name), target)]
         if isinstance(target, ModuleType):
-            functions = _functions_of(target)
+            functions = _iterate_functions(target)
         for name, function in functions:
             tools.append((where, _as_tool(function, name, where)))
-    return _unique_tools(tools)
+    return _remove_repeated_tools(tools)
 
 
 def _load(file: Path) -> ModuleType:
@@ -133,7 +135,7 @@ def _load(file: Path) -> ModuleType:
     """
     if file.exists() and not file.is_file():  # a pipe would never end
         raise InvalidTool(f"{file}: is not a regular file; take it out of the folder")
-    name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
+    name = f"handoff_user_tools_{compute_digest(str(file.resolve()))[:12]}_{file.stem}"
     # The loader is given, because Python does not know the suffix .PY.
     loader = SourceFileLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
@@ -146,13 +148,13 @@ def _load(file: Path) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         raise InvalidTool(
-            f"{file}{_line_of(error, file)}: cannot be loaded ({_describe_error(error)}):"
+            f"{file}{_find_line(error, file)}: cannot be loaded ({_describe_error(error)}):"
             " correct the file, or take it out of the folder"
         ) from error
     return module
 
 
-def _line_of(error: BaseException, file: Path) -> str:
+def _find_line(error: BaseException, file: Path) -> str:
     """Return ":7" for the last line of the file that an error has passed through, or ""."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f":{error.lineno}"
@@ -172,7 +174,7 @@ def _describe_error(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _iterate_functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the names and functions of the tools that a module defines itself.
 
     These are its public functions, also with a decorator such as `functools.cache`, and other
@@ -198,18 +200,18 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
         InvalidTool: the function cannot be a tool. The message begins with `where`.
     """
     try:
-        tool = function_tool(function, name=name)
+        tool = build_function_tool(function, name=name)
         definition = ToolDefinition(
             name=name,
             description=tool.description,
             input_schema=tool.input_schema,
             repeatable=tool.repeatable,
-            timeout_s=timeout_of(function),
-            secrets=secrets_of(function),
-            credentials=credentials_of(function),
+            timeout_s=get_timeout(function),
+            secrets=get_secrets(function),
+            credentials=get_credentials(function),
             reads_context=tool.reads_context,
-            network=network_of(function),
-            **declarations_of(function),
+            network=get_network(function),
+            **get_declarations(function),
         )
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
@@ -218,7 +220,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
     return UserTool(definition, tool)
 
 
-def _unique_tools(named_tools: list[tuple[str, UserTool]]) -> tuple[UserTool, ...]:
+def _remove_repeated_tools(named_tools: list[tuple[str, UserTool]]) -> tuple[UserTool, ...]:
     """Return the tools, sorted by name.
 
     Args:

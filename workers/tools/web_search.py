@@ -20,7 +20,7 @@ _DESCRIPTION = (
 )
 
 
-def web_search_tool() -> Tool:
+def build_web_search_tool() -> Tool:
     """Return the declaration of the server-side tool. Workers run no code for it."""
     return Tool(
         name=WEB_SEARCH,
@@ -38,7 +38,7 @@ def web_search_tool() -> Tool:
     )
 
 
-def search_of_hosts(tool: Tool, hosts: Sequence[str]) -> Tool:
+def limit_search_to_hosts(tool: Tool, hosts: Sequence[str]) -> Tool:
     """Return the tool with results from these hosts only. The provider includes the subdomains of
     each host.
     """

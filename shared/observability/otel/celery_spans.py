@@ -46,7 +46,7 @@ class CelerySpans(CeleryInstrumentor):
             return
         request = kwargs["task"].request
         if getattr(request, "traceparent", None) is None:
-            match = _JOB.match(f"{kwargs.get('task_id')}") or _job_in_first_argument(kwargs)
+            match = _JOB.match(f"{kwargs.get('task_id')}") or _match_job_in_first_argument(kwargs)
             if match is not None:
                 request.update(traceparent=self._traceparent_of(JobId(match[0])))
         super()._trace_prerun(*args, **_add_thread_id(kwargs))  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ def _add_thread_id(arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "task_id": f"{arguments.get('task_id')} {threading.get_ident()}"}
 
 
-def _job_in_first_argument(signal_arguments: dict[str, Any]) -> re.Match[str] | None:
+def _match_job_in_first_argument(signal_arguments: dict[str, Any]) -> re.Match[str] | None:
     """Return a match of the job's id in the first argument, which is where
     `supervisor.advance` has it, or None.
     """

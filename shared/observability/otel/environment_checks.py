@@ -61,7 +61,7 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
 """Check of a value, by the last part of its variable's name."""
 
 
-def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
+def find_exporter_problems(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield one line for each invalid variable: its name and the fault of its value. The value
     is left out, because it may be a secret.
 

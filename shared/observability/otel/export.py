@@ -104,9 +104,9 @@ class RedactingExporter(_WrappingExporter):
         """Return the span without secrets, and without texts of errors unless they are kept."""
         description = None
         if self._keeps_errors and span.status.description:
-            description = self._redactor.text(span.status.description)
+            description = self._redactor.redact_text(span.status.description)
         return ReadableSpan(
-            name=self._redactor.text(span.name),
+            name=self._redactor.redact_text(span.name),
             context=span.context,
             parent=span.parent,
             resource=span.resource,
@@ -121,7 +121,7 @@ class RedactingExporter(_WrappingExporter):
         )
 
     def _clean_event(self, event: Event) -> Event:
-        name = self._redactor.text(event.name)
+        name = self._redactor.redact_text(event.name)
         return Event(name, self._without_secrets(event.attributes), event.timestamp)
 
     def _clean_link(self, link: Link) -> Link:
@@ -131,7 +131,7 @@ class RedactingExporter(_WrappingExporter):
         clean: dict[str, Any] = {}
         for name, value in (attributes or {}).items():
             if self._keeps_errors or name not in _TEXT_OF_ERRORS:
-                clean[name] = self._redactor.value(value, name)
+                clean[name] = self._redactor.redact_value(value, name)
         return clean
 
 

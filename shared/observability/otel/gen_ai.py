@@ -42,13 +42,13 @@ _FINISHED = {
 """Stop reason of the Messages API -> finish reason of the conventions."""
 
 
-def provider_of(settings: Settings) -> str:
+def get_provider(settings: Settings) -> str:
     if settings.is_offline:
         return OFFLINE_MODEL
     return _PROVIDERS[settings.model_provider]
 
 
-def job_attributes(life: JobSpan) -> Attributes:
+def build_job_attributes(life: JobSpan) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.workflow.name": life.mode,
@@ -58,7 +58,7 @@ def job_attributes(life: JobSpan) -> Attributes:
     }
 
 
-def handoff_attributes(handoff: AgentHandoff, provider: str, model: str | None) -> Attributes:
+def build_handoff_attributes(handoff: AgentHandoff, provider: str, model: str | None) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
@@ -76,11 +76,11 @@ DROPPED: Attributes = {"handoff.status": "dropped"}
 """Attributes of a handoff that no job needs any more."""
 
 
-def result_attributes(result: HandoffResult) -> Attributes:
+def build_result_attributes(result: HandoffResult) -> Attributes:
     return {
         **({"gen_ai.response.model": result.model} if result.model else {}),
         "gen_ai.response.finish_reasons": [result.stop_reason.value],
-        **_usage_attributes(result.usage),
+        **_build_usage_attributes(result.usage),
         "handoff.status": result.status.value,
         "handoff.turns": result.turns,
     }
@@ -97,7 +97,9 @@ def call_attributes(call: ModelCall, provider: str) -> Attributes:
     }
 
 
-def batched_call_attributes(call: ModelCall, provider: str, batch_id: str | None) -> Attributes:
+def build_batched_call_attributes(
+    call: ModelCall, provider: str, batch_id: str | None
+) -> Attributes:
     """Return the attributes of a call in a batch.
 
     Args:
@@ -115,11 +117,11 @@ def reply_attributes(reply: ModelReply) -> Attributes:
         "gen_ai.response.model": reply.model,
         "gen_ai.response.finish_reasons": [reply.stop_reason],
         **({"anthropic.request.id": reply.request_id} if reply.request_id else {}),
-        **_usage_attributes(reply.usage),
+        **_build_usage_attributes(reply.usage),
     }
 
 
-def tool_call_attributes(call: Block, name: str) -> Attributes:
+def build_tool_call_attributes(call: Block, name: str) -> Attributes:
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
@@ -128,34 +130,34 @@ def tool_call_attributes(call: Block, name: str) -> Attributes:
     }
 
 
-def content_of_call(call: ModelCall) -> Attributes:
+def build_call_content(call: ModelCall) -> Attributes:
     messages: list[dict[str, Any]] = []
     for message in call.messages:
-        messages.append({"role": message["role"], "parts": _parts(message["content"])})
+        messages.append({"role": message["role"], "parts": _build_parts(message["content"])})
     return {
-        "gen_ai.system_instructions": _json([{"type": "text", "content": call.system.text}]),
-        "gen_ai.input.messages": _json(messages),
+        "gen_ai.system_instructions": _encode_json([{"type": "text", "content": call.system.text}]),
+        "gen_ai.input.messages": _encode_json(messages),
     }
 
 
-def content_of_reply(reply: ModelReply) -> Attributes:
+def build_reply_content(reply: ModelReply) -> Attributes:
     why = _FINISHED.get(reply.stop_reason, reply.stop_reason)
     return {
-        "gen_ai.output.messages": _json(
-            [{"role": "assistant", "parts": _parts(reply.content), "finish_reason": why}]
+        "gen_ai.output.messages": _encode_json(
+            [{"role": "assistant", "parts": _build_parts(reply.content), "finish_reason": why}]
         )
     }
 
 
-def content_of_tool_call(call: Block) -> Attributes:
-    return {"gen_ai.tool.call.arguments": _json(call.get("input"))}
+def build_tool_call_content(call: Block) -> Attributes:
+    return {"gen_ai.tool.call.arguments": _encode_json(call.get("input"))}
 
 
-def content_of_tool_result(result: ToolObserved) -> Attributes:
+def build_tool_result_content(result: ToolObserved) -> Attributes:
     return {"gen_ai.tool.call.result": result.text}
 
 
-def _usage_attributes(usage: Usage) -> Attributes:
+def _build_usage_attributes(usage: Usage) -> Attributes:
     return {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -164,18 +166,18 @@ def _usage_attributes(usage: Usage) -> Attributes:
     }
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
+def _build_parts(content: Any) -> list[dict[str, Any]]:
     if isinstance(content, str):
         blocks = [{"type": "text", "text": content}]
     else:
         blocks = content
     parts: list[dict[str, Any]] = []
     for block in blocks:
-        parts.append(_part(block))
+        parts.append(_build_part(block))
     return parts
 
 
-def _part(block: Block) -> dict[str, Any]:
+def _build_part(block: Block) -> dict[str, Any]:
     match block.get("type"):
         case "text":
             return {"type": "text", "content": block.get("text")}
@@ -200,5 +202,5 @@ def _part(block: Block) -> dict[str, Any]:
             return {"type": str(other)}
 
 
-def _json(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

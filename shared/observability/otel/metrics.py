@@ -29,12 +29,12 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.errors import StoreError
 
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _SCOPE = InstrumentationScope("handoff_queue")
-log = log_of(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +62,23 @@ class Family:
     """For a histogram: the upper bounds of its buckets, without infinity."""
 
 
-def metrics_data(families: Iterable[Family], service: str, at_ns: int) -> MetricsData:
+def build_metrics_data(families: Iterable[Family], service: str, at_ns: int) -> MetricsData:
     """Return the metrics in the SDK's form, which its exporter sends."""
     metrics: list[Metric] = []
     for family in families:
         if family.points:
-            data = _data(family, at_ns)
+            data = _build_data(family, at_ns)
             metrics.append(Metric(family.name, family.description, family.unit, data))
     scope = ScopeMetrics(_SCOPE, metrics, "")
     resource = Resource.create().merge(Resource({"service.name": service}))
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-def _data(family: Family, at_ns: int) -> Any:
+def _build_data(family: Family, at_ns: int) -> Any:
     if family.kind == "histogram":
         histograms: list[HistogramDataPoint] = []
         for point in family.points:
-            histograms.append(_histogram_point(point, family.bounds, at_ns))
+            histograms.append(_build_histogram_point(point, family.bounds, at_ns))
         return Histogram(histograms, _CUMULATIVE)
     numbers: list[NumberDataPoint] = []
     for point in family.points:
@@ -88,7 +88,7 @@ def _data(family: Family, at_ns: int) -> Any:
     return Gauge(numbers)
 
 
-def _histogram_point(point: Point, bounds: Sequence[float], at_ns: int) -> HistogramDataPoint:
+def _build_histogram_point(point: Point, bounds: Sequence[float], at_ns: int) -> HistogramDataPoint:
     counts = list(point.bucket_counts)
     return HistogramDataPoint(
         attributes=dict(point.labels),
@@ -124,7 +124,7 @@ def exporting(
         while not stop.wait(interval_s):
             try:
                 if is_our_turn(interval_s):
-                    exporter.export(metrics_data(collect(), service, time.time_ns()))
+                    exporter.export(build_metrics_data(collect(), service, time.time_ns()))
             except StoreError as error:
                 log.warning("the metrics could not be exported", why=str(error))
 

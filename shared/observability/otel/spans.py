@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 from handoff_queue.shared.observability.otel import gen_ai
 from handoff_queue.shared.observability.otel.celery_spans import CelerySpans
 from handoff_queue.shared.observability.otel.export import SpanIds, make_provider
-from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.redaction import Redactor, find_secrets
 from handoff_queue.shared.observability.telemetry import (
     BatchedCallTimes,
     Span,
@@ -37,10 +37,10 @@ from handoff_queue.shared.observability.trace_ids import (
     JobSpan,
     StoredTrace,
     TracePosition,
-    handoff_span,
-    job_span,
-    place_of,
-    traceparent,
+    derive_handoff_span,
+    derive_job_span,
+    find_position,
+    format_traceparent,
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.checkpoints import ToolObserved
@@ -68,14 +68,14 @@ def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> T
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
     ids = SpanIds()
     provider = make_provider(
-        service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
+        service, Redactor(find_secrets(settings)), ids, keeps_errors=captures, flush_s=flush_s
     )
-    telemetry = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
+    telemetry = OpenTelemetry(provider, ids, gen_ai.get_provider(settings), captures=captures)
     # a client runs in the process of a host, which may set its own provider later
     is_own_process = flush_s is None
     if is_own_process and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
-    CelerySpans(telemetry.traceparent_of).instrument(tracer_provider=provider)
+    CelerySpans(telemetry.get_traceparent).instrument(tracer_provider=provider)
     return telemetry
 
 
@@ -89,13 +89,13 @@ class _CallSpan(Span):
     def record_reply(self, reply: ModelReply) -> None:
         self._span.set_attributes(gen_ai.reply_attributes(reply))
         if self._captures:
-            self._span.set_attributes(gen_ai.content_of_reply(reply))
+            self._span.set_attributes(gen_ai.build_reply_content(reply))
 
     def record_tool_result(self, result: ToolObserved) -> None:
         if result.is_error:
             _fail(self._span, "tool_error")
         if self._captures:
-            self._span.set_attributes(gen_ai.content_of_tool_result(result))
+            self._span.set_attributes(gen_ai.build_tool_result_content(result))
 
 
 class _ClaimOutcome(Span):
@@ -118,7 +118,7 @@ class _Submitted(Submissions):
     """Exported spans of jobs that are submitted together."""
 
     def __init__(self, spans: Sequence[trace.Span]) -> None:
-        super().__init__(list(map(_traceparent_of, spans)))
+        super().__init__(list(map(_format_traceparent, spans)))
         self._spans = spans
 
     def record_results(self, problems: Sequence[Exception | None]) -> None:
@@ -152,7 +152,7 @@ class OpenTelemetry(Telemetry):
         span.
         """
         with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
-            yield _traceparent_of(span)
+            yield _format_traceparent(span)
 
     @contextmanager
     def submitting_each(self, job_ids: Sequence[JobId]) -> Iterator[Submissions]:
@@ -173,13 +173,13 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def within(self, job_id: JobId) -> Iterator[None]:
-        place = self._place(job_id)
-        with _use_remote_span(_context(place, place.span_id)):
+        place = self._find_position(job_id)
+        with _use_remote_span(_build_context(place, place.span_id)):
             yield
 
-    def traceparent_of(self, job_id: JobId) -> str:
-        place = self._place(job_id)
-        return traceparent(place.trace_id, place.span_id, is_sampled=bool(place.is_sampled))
+    def get_traceparent(self, job_id: JobId) -> str:
+        place = self._find_position(job_id)
+        return format_traceparent(place.trace_id, place.span_id, is_sampled=bool(place.is_sampled))
 
     @contextmanager
     def handoff(
@@ -188,22 +188,22 @@ class OpenTelemetry(Telemetry):
         """Put the spans of the block below the handoff's span. The claim that ends the handoff
         exports the handoff's span, which starts with the first claim.
         """
-        place = self._place(handoff.job_id)
+        place = self._find_position(handoff.job_id)
         began_ns = time.time_ns()
         claim_outcome = _ClaimOutcome()
         current = trace.get_current_span().get_span_context()
-        above = _context(place, place.span_id)
+        above = _build_context(place, place.span_id)
         if current.trace_id == place.trace_id and _is_open_since(started_at):
             above = current
-        own_id = handoff_span(handoff.job_id, handoff.handoff_id)
-        with _use_remote_span(_context(place, own_id)):
+        own_id = derive_handoff_span(handoff.job_id, handoff.handoff_id)
+        with _use_remote_span(_build_context(place, own_id)):
             yield claim_outcome
         result = claim_outcome.result
         if result is None and not claim_outcome.is_dropped:
             return
-        attributes = gen_ai.handoff_attributes(handoff, self._model_provider, model)
+        attributes = gen_ai.build_handoff_attributes(handoff, self._model_provider, model)
         if result:
-            attributes |= gen_ai.result_attributes(result)
+            attributes |= gen_ai.build_result_attributes(result)
         else:
             attributes |= gen_ai.DROPPED
         if started_at:
@@ -213,7 +213,7 @@ class OpenTelemetry(Telemetry):
         with self._ids.span(own_id):
             span = self._tracer.start_span(
                 f"invoke_agent {handoff.assigned_to}",
-                _context_below(above),
+                _build_context_below(above),
                 attributes=attributes,
                 start_time=since_ns,
             )
@@ -226,7 +226,7 @@ class OpenTelemetry(Telemetry):
     def chat(self, call: ModelCall) -> Iterator[Span]:
         attributes = gen_ai.call_attributes(call, self._model_provider)
         if self._captures:
-            attributes |= gen_ai.content_of_call(call)
+            attributes |= gen_ai.build_call_content(call)
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:
             yield _CallSpan(span, captures=self._captures)
 
@@ -237,9 +237,9 @@ class OpenTelemetry(Telemetry):
         times: BatchedCallTimes,
         outcome: ModelReply | str,
     ) -> None:
-        attributes = gen_ai.batched_call_attributes(call, self._model_provider, batch_id)
+        attributes = gen_ai.build_batched_call_attributes(call, self._model_provider, batch_id)
         if self._captures:
-            attributes |= gen_ai.content_of_call(call)
+            attributes |= gen_ai.build_call_content(call)
         span = self._tracer.start_span(
             f"chat {call.model}",
             kind=SpanKind.CLIENT,
@@ -254,9 +254,9 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
-        attributes = gen_ai.tool_call_attributes(call, name)
+        attributes = gen_ai.build_tool_call_attributes(call, name)
         if self._captures:
-            attributes |= gen_ai.content_of_tool_call(call)
+            attributes |= gen_ai.build_tool_call_content(call)
         with self._working(f"execute_tool {name}", SpanKind.INTERNAL, attributes) as span:
             yield _CallSpan(span, captures=self._captures)
 
@@ -264,25 +264,25 @@ class OpenTelemetry(Telemetry):
         """Export the root span of the job. A job that ends again after a retry gets a second
         span below the first.
         """
-        place = self._place(life.job_id)
-        own_id = job_span(life.job_id)
+        place = self._find_position(life.job_id)
+        own_id = derive_job_span(life.job_id)
         above = place.parent_id
         if life.retries > 0:
             own_id = self._ids.generate_span_id()
             above = place.span_id
-        parent = _context_below(_context(place, above)) if above else context.Context()
+        parent = _build_context_below(_build_context(place, above)) if above else context.Context()
         with self._ids.span(own_id, place.trace_id):
             span = self._tracer.start_span(
                 f"invoke_workflow {life.mode}",
                 parent,
-                attributes=gen_ai.job_attributes(life),
+                attributes=gen_ai.build_job_attributes(life),
                 start_time=int(life.started_at * 1e9),
             )
         if life.is_failed:
             _fail(span, life.status)
         span.end(int(life.ended_at * 1e9))
 
-    def ids(self) -> dict[str, str]:
+    def get_ids(self) -> dict[str, str]:
         current = trace.get_current_span().get_span_context()
         if current.is_valid:
             return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
@@ -311,17 +311,17 @@ class OpenTelemetry(Telemetry):
                 _fail(span, type(error).__name__)
                 raise
 
-    def _place(self, job_id: JobId) -> TracePosition:
+    def _find_position(self, job_id: JobId) -> TracePosition:
         """Return the job's position in its trace. If the store is unreachable, derive the
         position from the job's id alone.
         """
         try:
             return self._look_up_cached(job_id)
         except StoreError:
-            return self._add_sampling_decision(place_of(job_id, lambda _: StoredTrace()))
+            return self._add_sampling_decision(find_position(job_id, lambda _: StoredTrace()))
 
     def _look_up(self, job_id: JobId) -> TracePosition:
-        return self._add_sampling_decision(place_of(job_id, self._load_trace_context))
+        return self._add_sampling_decision(find_position(job_id, self._load_trace_context))
 
     def _add_sampling_decision(self, place: TracePosition) -> TracePosition:
         """Add the sampler's decision if there is none yet. It depends on the trace's id, so
@@ -341,9 +341,11 @@ def _is_open_since(started_at: float | None) -> bool:
     return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
 
 
-def _traceparent_of(span: trace.Span) -> str:
+def _format_traceparent(span: trace.Span) -> str:
     position = span.get_span_context()
-    return traceparent(position.trace_id, position.span_id, is_sampled=position.trace_flags.sampled)
+    return format_traceparent(
+        position.trace_id, position.span_id, is_sampled=position.trace_flags.sampled
+    )
 
 
 def _fail(span: trace.Span, kind: str) -> None:
@@ -351,12 +353,12 @@ def _fail(span: trace.Span, kind: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def _context(place: TracePosition, span_id: int) -> SpanContext:
+def _build_context(place: TracePosition, span_id: int) -> SpanContext:
     flags = TraceFlags(TraceFlags.SAMPLED if place.is_sampled else TraceFlags.DEFAULT)
     return SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
 
 
-def _context_below(above: SpanContext) -> context.Context:
+def _build_context_below(above: SpanContext) -> context.Context:
     return trace.set_span_in_context(NonRecordingSpan(above))
 
 

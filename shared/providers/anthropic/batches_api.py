@@ -12,13 +12,13 @@ import anthropic
 import httpx2
 
 from handoff_queue.shared.providers.anthropic.errors import (
-    error_of_event,
-    settings_of,
+    convert_error_event,
+    get_settings,
     translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
-from handoff_queue.shared.providers.anthropic.request import Option, request_of
+from handoff_queue.shared.providers.anthropic.request import Option, build_request
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
 from handoff_queue.shared.types.errors import ModelError, ModelRejected, ModelUnreachable
@@ -57,26 +57,26 @@ class AnthropicBatches:
 
     def create(self, custom_id: str, call: ModelCall) -> BatchState:
         """See `shared.types.batches.ProviderBatches`."""
-        params = request_of(call, without=self._refused_options(call.model))
+        params = build_request(call, without=self._refused_options(call.model))
         del params["stream"]  # a request of a batch cannot be streamed
         body = {"requests": [{"custom_id": custom_id, "params": params}]}
-        request = self._client.post(_PATH, body=body, **self._options())
-        return _state(self._json_answer(request))
+        request = self._client.post(_PATH, body=body, **self._build_options())
+        return _parse_state(self._request_json(request))
 
     def retrieve(self, batch_id: str) -> BatchState:
         """See `shared.types.batches.ProviderBatches`."""
-        request = self._client.get(_path_of(batch_id), **self._options())
-        return _state(self._json_answer(request))
+        request = self._client.get(_build_path(batch_id), **self._build_options())
+        return _parse_state(self._request_json(request))
 
     def list_batches_since(self, since: float) -> Sequence[BatchState]:
         """See `shared.types.batches.ProviderBatches`. The API lists the newest batches first."""
         newer: list[BatchState] = []
         query: dict[str, object] = {"limit": _PAGE}
         while True:
-            options = self._options()
+            options = self._build_options()
             options["options"]["params"] = query
-            page = self._json_answer(self._client.get(_PATH, **options))
-            states = [_state(batch) for batch in _list_in(page)]
+            page = self._request_json(self._client.get(_PATH, **options))
+            states = [_parse_state(batch) for batch in _get_list(page)]
             newer += [state for state in states if state.created_at >= since]
             is_over = not states or states[-1].created_at < since
             if is_over or not page.get("has_more"):
@@ -85,16 +85,16 @@ class AnthropicBatches:
                 raise ModelUnreachable(f"the server lists more than {MAX_LISTED:,} new batches")
             query = {"limit": _PAGE, "after_id": states[-1].batch_id}
 
-    def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
+    def fetch_outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
         """See `shared.types.batches.ProviderBatches`."""
-        path = f"{_path_of(batch_id)}/results"
-        for line in self._text_answer(path).splitlines():
+        path = f"{_build_path(batch_id)}/results"
+        for line in self._request_text(path).splitlines():
             if not line.strip():
                 continue
             try:
                 item = STRICT.decode(line)
                 if item["custom_id"] == custom_id:
-                    return _outcome(item["result"], model)
+                    return _parse_outcome(item["result"], model)
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise ModelUnreachable(
                     f"the result of batch {batch_id} could not be understood"
@@ -104,28 +104,28 @@ class AnthropicBatches:
 
     def cancel(self, batch_id: str) -> None:
         """See `shared.types.batches.ProviderBatches`."""
-        request = self._client.post(f"{_path_of(batch_id)}/cancel", **self._options())
-        self._json_answer(request)
+        request = self._client.post(f"{_build_path(batch_id)}/cancel", **self._build_options())
+        self._request_json(request)
 
-    def _options(self) -> dict[str, Any]:
+    def _build_options(self) -> dict[str, Any]:
         timeout = anthropic.Timeout(TIMEOUT_S, connect=TIMEOUT_S / 6)
         return {"cast_to": object, "options": {"timeout": timeout}}
 
-    def _json_answer(self, request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+    def _request_json(self, request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
         """Make a request, and return the JSON object of its answer."""
-        answer = self._answer(request)
+        answer = self._wait_for_answer(request)
         if not isinstance(answer, dict):
             raise ModelUnreachable("the server's answer about a batch is not a JSON object")
         return answer
 
-    def _text_answer(self, path: str) -> str:
+    def _request_text(self, path: str) -> str:
         """Return the text of a file."""
-        options = {**self._options(), "cast_to": httpx2.Response}
+        options = {**self._build_options(), "cast_to": httpx2.Response}
         options["options"]["headers"] = {"Accept": "application/binary"}
-        response: httpx2.Response = self._answer(self._client.get(path, **options))
+        response: httpx2.Response = self._wait_for_answer(self._client.get(path, **options))
         return response.text
 
-    def _answer(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
+    def _wait_for_answer(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Wait for the answer to a request. It ends by its own time-out."""
         answers: list[_Answer] = []
         errors: list[BaseException] = []
@@ -133,7 +133,7 @@ class AnthropicBatches:
         async def ask() -> None:
             request_progress = watch_request_progress()
             try:
-                with translate_errors(request_progress, settings_of(self._client)):
+                with translate_errors(request_progress, get_settings(self._client)):
                     answers.append(await request)
             except Exception as error:  # noqa: BLE001 - the waiting thread raises it
                 errors.append(error)
@@ -144,7 +144,7 @@ class AnthropicBatches:
         return answers[0]
 
 
-def _path_of(batch_id: str) -> str:
+def _build_path(batch_id: str) -> str:
     """Return the path of a batch.
 
     Raises:
@@ -155,14 +155,14 @@ def _path_of(batch_id: str) -> str:
     return f"{_PATH}/{quote(batch_id, safe='')}"
 
 
-def _list_in(page: dict[str, Any]) -> list[Any]:
+def _get_list(page: dict[str, Any]) -> list[Any]:
     batches = page.get("data")
     if isinstance(batches, list):
         return batches
     raise ModelUnreachable("the server's list of batches could not be understood")
 
 
-def _state(batch: Any) -> BatchState:
+def _parse_state(batch: Any) -> BatchState:
     """Return the state in the JSON of a batch.
 
     Raises:
@@ -174,7 +174,7 @@ def _state(batch: Any) -> BatchState:
             requests += int(count)
         created_at = datetime.fromisoformat(batch["created_at"])
         return BatchState(
-            batch_id=_batch_id(batch["id"]),
+            batch_id=_check_batch_id(batch["id"]),
             status=BatchStatus(batch["processing_status"]),
             created_at=created_at.timestamp(),
             requests=requests,
@@ -185,26 +185,26 @@ def _state(batch: Any) -> BatchState:
         ) from error
 
 
-def _batch_id(value: object) -> str:
+def _check_batch_id(value: object) -> str:
     """Return the id of a batch. Raises ValueError for another value."""
     if isinstance(value, str) and value.isprintable() and 0 < len(value) <= 200:
         return value
     raise ValueError("the id of a batch was expected")
 
 
-def _outcome(result: dict[str, Any], model: str) -> BatchOutcome:
+def _parse_outcome(result: dict[str, Any], model: str) -> BatchOutcome:
     """Return the outcome in the `result` of one request."""
     kind = result["type"]
     if kind != "succeeded":
-        return BatchOutcome(why=f"{kind}{_words_of(result)}")
+        return BatchOutcome(why=f"{kind}{_describe_error(result)}")
     partial_reply = PartialReply(model, NO_RATE_LIMITS)
     partial_reply.take_whole(result["message"])
     return BatchOutcome(reply=partial_reply.reply(request_id=None))
 
 
-def _words_of(result: dict[str, Any]) -> str:
+def _describe_error(result: dict[str, Any]) -> str:
     """Return the provider's words about an error, with a colon in front, or ""."""
     if "error" not in result:
         return ""
-    error: ModelError = error_of_event(json.dumps(result["error"]))
+    error: ModelError = convert_error_event(json.dumps(result["error"]))
     return f": {error}"

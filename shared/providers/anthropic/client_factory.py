@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.providers.anthropic.streamed_call import Client
-from handoff_queue.shared.providers.model_facts import server_of
+from handoff_queue.shared.providers.model_facts import create_model_server
 from handoff_queue.shared.settings.http_values import check_server_url, split_credentials
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
@@ -43,50 +43,54 @@ _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex
 """Module that a provider needs, and the extra of the SDK that installs it."""
 
 
-def model_from(settings: Settings) -> Model:
+def create_model(settings: Settings) -> Model:
     """Return the model of this process.
 
     Raises:
         UserError: there is no key, or the provider's packages or settings are missing or invalid.
     """
     if settings.is_offline:
-        return AnthropicModel(_offline())
+        return AnthropicModel(_create_offline_client())
     match settings.model_provider:
         case "anthropic":
-            client = _anthropic(settings)
-            return AnthropicModel(client, server_of(settings, load_certificates()))
+            client = _create_anthropic_client(settings)
+            return AnthropicModel(client, create_model_server(settings, load_certificates()))
         case "bedrock" | "vertex" | "foundry":
             return AnthropicModel(_make_cloud_client(settings.model_provider))
 
 
-def _offline() -> anthropic.AsyncAnthropic:
+def _create_offline_client() -> anthropic.AsyncAnthropic:
     # Imported here, because a process with a real model does not need it.
     from handoff_queue.shared.providers.offline.transport import OfflineTransport
 
     http_client = anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport())
     return anthropic.AsyncAnthropic(
-        api_key="offline", base_url="http://offline.invalid", **_options(http_client)
+        api_key="offline", base_url="http://offline.invalid", **_build_client_options(http_client)
     )
 
 
-def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
+def _create_anthropic_client(settings: Settings) -> anthropic.AsyncAnthropic:
     """Return the client of Anthropic's API, or of a server that speaks it.
 
     Raises:
         MissingCredentials: there is no key, and no server of the user's own.
     """
-    key = _secret_of(settings.anthropic_api_key)
+    key = _get_secret(settings.anthropic_api_key)
     token = None
     if not key:
-        token = _secret_of(settings.anthropic_auth_token)
-    base_url, headers = _address_of(settings)
+        token = _get_secret(settings.anthropic_auth_token)
+    base_url, headers = _get_address(settings)
     if headers and key:
         headers["X-Api-Key"] = key  # the credentials of the URL take the SDK's usual header
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
         client = anthropic.AsyncAnthropic(
-            api_key=key, auth_token=token, base_url=base_url, default_headers=headers, **_options()
+            api_key=key,
+            auth_token=token,
+            base_url=base_url,
+            default_headers=headers,
+            **_build_client_options(),
         )
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
@@ -101,12 +105,12 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     return client
 
 
-def _secret_of(setting: SecretStr | None) -> str | None:
+def _get_secret(setting: SecretStr | None) -> str | None:
     """Return the text of a secret setting, or None if it is not set or empty."""
     return setting.get_secret_value() if setting else None
 
 
-def _address_of(settings: Settings) -> tuple[str | None, dict[str, str]]:
+def _get_address(settings: Settings) -> tuple[str | None, dict[str, str]]:
     """Return the URL of the server, and the header with the credentials of the URL. None: the
     SDK takes its own URL.
     """
@@ -119,7 +123,7 @@ def _address_of(settings: Settings) -> tuple[str | None, dict[str, str]]:
     return split_credentials(url)
 
 
-def _max_connections() -> int:
+def _compute_max_connections() -> int:
     """Return the number of connections that a process may open: all files that the system
     allows, except `_OTHER_FILES`. The SDK's own limit of 1,000 could make a call wait.
     """
@@ -129,13 +133,13 @@ def _max_connections() -> int:
     return max(1, files - _OTHER_FILES)
 
 
-def _http_client() -> httpx2.AsyncClient:
+def _create_http_client() -> httpx2.AsyncClient:
     """Return a client over aiohttp, whose compiled parser reads streams faster.
 
     The client follows no redirect: httpx would send the key to the other address, and a POST
     would become a GET.
     """
-    limits = httpx2.Limits(max_connections=_max_connections())
+    limits = httpx2.Limits(max_connections=_compute_max_connections())
     return WatchedClient(limits=limits, follow_redirects=False, verify=load_certificates())
 
 
@@ -149,20 +153,24 @@ def load_certificates() -> ssl.SSLContext:
         with suppress(OSError):  # the context reports it
             changed_ns = Path(certificates).stat().st_mtime_ns
     places = (certificates, os.environ.get("SSL_CERT_DIR"), os.environ.get("SSLKEYLOGFILE"))
-    return _tls_context(places, changed_ns)
+    return _create_tls_context(places, changed_ns)
 
 
 @cache
-def _tls_context(_places: tuple[str | None, ...], _changed_ns: int | None) -> ssl.SSLContext:
+def _create_tls_context(_places: tuple[str | None, ...], _changed_ns: int | None) -> ssl.SSLContext:
     """Return the context that all clients share while these variables and this file stay the
     same.
     """
     return httpx2.create_ssl_context()
 
 
-def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
+def _build_client_options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
     """Return the options of every client."""
-    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
+    return {
+        "max_retries": 0,
+        "open_telemetry": False,
+        "http_client": http_client or _create_http_client(),
+    }
 
 
 def _make_cloud_client(name: str) -> Client:
@@ -180,29 +188,29 @@ def _make_cloud_client(name: str) -> Client:
             f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'"
         ) from error
     try:
-        client = _new_client(name)
+        client = _create_client(name)
     except httpx2.InvalidURL as error:
-        raise _invalid_address_error(name) from error
+        raise _build_invalid_address_error(name) from error
     except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"HANDOFF_MODEL_PROVIDER={name} is not configured: {reason}") from error
     try:
         check_server_url(str(client.base_url))
     except ValueError as error:
-        raise _invalid_address_error(name) from error
+        raise _build_invalid_address_error(name) from error
     return client
 
 
-def _new_client(provider: str) -> Client:
+def _create_client(provider: str) -> Client:
     """Return a client of the SDK. It reads the provider's own environment variables."""
     if provider == "bedrock":
-        return anthropic.AsyncAnthropicBedrock(**_options())
+        return anthropic.AsyncAnthropicBedrock(**_build_client_options())
     if provider == "vertex":
-        return anthropic.AsyncAnthropicVertex(**_options())
-    return anthropic.AsyncAnthropicFoundry(**_options())
+        return anthropic.AsyncAnthropicVertex(**_build_client_options())
+    return anthropic.AsyncAnthropicFoundry(**_build_client_options())
 
 
-def _invalid_address_error(provider: str) -> UserError:
+def _build_invalid_address_error(provider: str) -> UserError:
     """Return the error for a region or resource name that gives no valid address. The message
     does not quote the value.
     """

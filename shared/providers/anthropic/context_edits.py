@@ -10,7 +10,7 @@ from handoff_queue.shared.types.context_edits import (
     COMPACTION_BETA,
     NO_EDITS,
     ContextEdit,
-    edits_in,
+    read_edits,
 )
 
 AGAIN_AFTER_S = 300.0
@@ -29,7 +29,7 @@ class OfferedEdits:
         self._failed_at: dict[str, float] = {}
         """Time of the last request without an answer, by model, of the monotonic clock."""
 
-    def of(self, model: str) -> frozenset[ContextEdit]:
+    def find(self, model: str) -> frozenset[ContextEdit]:
         """Return the edits for a model. There are none if the server does not answer, or has no
         Models API, as most gateways.
         """
@@ -49,5 +49,5 @@ class OfferedEdits:
         except NoAnswer:
             self._failed_at[model] = time.monotonic()
             return NO_EDITS
-        self._known[model] = edits_in(facts)
+        self._known[model] = read_edits(facts)
         return self._known[model]

@@ -27,7 +27,7 @@ from handoff_queue.shared.providers.anthropic.rate_limit_headers import (
     rate_limits_in,
     retry_after_s_in,
 )
-from handoff_queue.shared.settings.http_values import proxy_of
+from handoff_queue.shared.settings.http_values import find_proxy
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -88,24 +88,26 @@ _SETTINGS = {
 _ANTHROPIC = ClientSettings("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY and ANTHROPIC_CUSTOM_HEADERS")
 
 
-def settings_of(client: object) -> ClientSettings:
+def get_settings(client: object) -> ClientSettings:
     """Return the names of the settings of an Anthropic client."""
     return _SETTINGS.get(type(client), _ANTHROPIC)
 
 
-def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
+def convert_unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
     """Return the error for an exception that was raised before the first byte of the request
     was sent.
     """
-    causes = tuple(_causes(error))
+    causes = tuple(_iterate_causes(error))
     for cause in causes:
         if isinstance(cause, aiohttp.ClientHttpProxyError):
-            return _proxy_error(cause.status)
+            return _build_proxy_error(cause.status)
         if isinstance(cause, aiohttp.ClientConnectorError):
-            return _connector_error(cause, settings)
+            return _convert_connector_error(cause, settings)
     name = type(causes[0]).__name__
     if isinstance(causes[0], httpx2.HTTPError | aiohttp.ClientError) and _may_pass(causes):
-        return NeverSent(f"no connection to the model's server ({name}): check {_way(settings)}")
+        return NeverSent(
+            f"no connection to the model's server ({name}): check {_describe_way(settings)}"
+        )
     message = (
         f"the request to the model's server could not be made ({name}): "
         f"check {settings.credentials}, and {settings.address}"
@@ -115,32 +117,36 @@ def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
     return Unsendable(message)
 
 
-def _connector_error(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> ModelError:
+def _convert_connector_error(
+    error: aiohttp.ClientConnectorError, settings: ClientSettings
+) -> ModelError:
     """Return the error for a connection that aiohttp could not open."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _certificate_error(error, settings)
+        return _convert_certificate_error(error, settings)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return _tls_error(error, settings)
-    place = f"{error.host}:{error.port} ({_system_words(error)})"
+        return _convert_tls_error(error, settings)
+    place = f"{error.host}:{error.port} ({_get_system_words(error)})"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
-        variable = _address_variable(error, settings)
+        variable = _find_address_variable(error, settings)
         return NeverSent(f"no connection to the proxy {place}: check {variable}")
-    return NeverSent(f"no connection to the model's server {place}: check {_way(settings)}")
+    return NeverSent(
+        f"no connection to the model's server {place}: check {_describe_way(settings)}"
+    )
 
 
-def proxy_refuses(scheme: str) -> str:
+def describe_proxy_refusal(scheme: str) -> str:
     """Return the message for a proxy's 407 to a request for a server of this scheme."""
-    variable, host = _proxy(scheme)
+    variable, host = _find_proxy(scheme)
     return (
         f"the proxy {host} needs a user and a password (407): "
         f"correct {variable}, which looks like http://user:password@proxy.example:3128"
     )
 
 
-def _proxy_error(status: int) -> ModelError:
+def _build_proxy_error(status: int) -> ModelError:
     if status == 407:
-        return Unsendable(proxy_refuses("https"), status=status)
-    variable, host = _proxy("https")
+        return Unsendable(describe_proxy_refusal("https"), status=status)
+    variable, host = _find_proxy("https")
     if status < 500 and status not in _PASSING_PROXY_STATUSES:
         return Unsendable(
             f"the proxy {host} refuses a connection to the model's server ({status}): "
@@ -153,14 +159,14 @@ def _proxy_error(status: int) -> ModelError:
     )
 
 
-def _certificate_error(
+def _convert_certificate_error(
     error: aiohttp.ClientConnectorCertificateError, settings: ClientSettings
 ) -> ModelError:
     reason = error.certificate_error
     code = getattr(reason, "verify_code", 0)
     words = str(getattr(reason, "verify_message", "") or type(reason).__name__).rstrip(".")
     if code in _NAME_MISMATCHES:
-        advice = f"correct the host in {_address_variable(error, settings)}"
+        advice = f"correct the host in {_find_address_variable(error, settings)}"
     elif code in _DATES:
         advice = "have the certificate renewed, or correct the clock of this machine"
     else:
@@ -170,12 +176,14 @@ def _certificate_error(
     )
 
 
-def _tls_error(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) -> ModelError:
+def _convert_tls_error(
+    error: aiohttp.ClientConnectorSSLError, settings: ClientSettings
+) -> ModelError:
     reason = error.os_error
     words = getattr(reason, "reason", None) or type(reason).__name__
     message = (
         f"no TLS connection to {error.host}:{error.port} ({words}): "
-        f"check the scheme and the port in {_address_variable(error, settings)}"
+        f"check the scheme and the port in {_find_address_variable(error, settings)}"
     )
     is_cut = isinstance(reason, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
     if is_cut:
@@ -197,7 +205,7 @@ def _may_pass(causes: tuple[BaseException, ...]) -> bool:
     return may_pass
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exception and its causes, without the SDK's wrapper `APIConnectionError`."""
     cause: BaseException | None = error
     if isinstance(error, anthropic.APIConnectionError) and error.__cause__ is not None:
@@ -207,34 +215,34 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _system_words(error: aiohttp.ClientConnectorError) -> str:
+def _get_system_words(error: aiohttp.ClientConnectorError) -> str:
     return error.os_error.strerror or type(error.os_error).__name__
 
 
-def _way(settings: ClientSettings) -> str:
+def _describe_way(settings: ClientSettings) -> str:
     """Return what the user must check if there is no connection: the network and the settings."""
-    proxy = proxy_of("https", os.environ) or proxy_of("http", os.environ)
+    proxy = find_proxy("https", os.environ) or find_proxy("http", os.environ)
     if proxy:
         return f"the network, {proxy.variable} and {settings.address}"
     return f"the network, and {settings.address}"
 
 
-def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> str:
+def _find_address_variable(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> str:
     """Return the environment variable with the address of a failed connection: of a proxy, or
     of the model's server.
     """
     for scheme in ("https", "http"):
-        variable, host = _proxy(scheme)
+        variable, host = _find_proxy(scheme)
         if host == f"{error.host}:{error.port}":
             return variable
     return settings.address
 
 
-def _proxy(scheme: str) -> tuple[str, str]:
+def _find_proxy(scheme: str) -> tuple[str, str]:
     """Return the environment variable of the proxy for servers of this scheme, and the proxy's
     host and port.
     """
-    variable, url = proxy_of(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
+    variable, url = find_proxy(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
     if "://" not in url:
         url = f"http://{url}"
     parts = urlsplit(url)
@@ -294,10 +302,10 @@ def translate_errors(progress: RequestProgress, settings: ClientSettings) -> Ite
     except HandoffError:
         raise
     except anthropic.APIStatusError as error:
-        raise _status_error(error) from error
+        raise _convert_status_error(error) from error
     except Exception as error:
         if not progress.has_begun:
-            raise unsent_error(error, settings) from error
+            raise convert_unsent_error(error, settings) from error
         if isinstance(error, _BROKEN):
             cause: BaseException = error
             if isinstance(error, anthropic.APIError) and error.__cause__ is not None:
@@ -312,12 +320,12 @@ def translate_errors(progress: RequestProgress, settings: ClientSettings) -> Ite
         raise
 
 
-def _status_error(error: anthropic.APIStatusError) -> ModelError:
+def _convert_status_error(error: anthropic.APIStatusError) -> ModelError:
     """Return the error for a reply with an error status."""
     status = error.status_code
-    message = _message_of(error.body)
+    message = _get_message(error.body)
     if status < 400:
-        return _unexpected_status_error(error, message)
+        return _convert_unexpected_status(error, message)
     match status:
         case 429 | 529:
             reason = "rate limit of the model's server"
@@ -331,7 +339,7 @@ def _status_error(error: anthropic.APIStatusError) -> ModelError:
                 limits=rate_limits_in(headers),
             )
         case 407:
-            return ModelRejected(proxy_refuses(error.request.url.scheme), status=status)
+            return ModelRejected(describe_proxy_refusal(error.request.url.scheme), status=status)
         case 408 | 409 | 425:
             return ModelUnreachable(
                 f"the model's server gave up on the request ({status}){message}", status=status
@@ -360,7 +368,7 @@ def _is_api_error(body: Any) -> bool:
     return isinstance(inner, dict) and inner.get("type") == "api_error"
 
 
-def _unexpected_status_error(error: anthropic.APIStatusError, message: str) -> ModelError:
+def _convert_unexpected_status(error: anthropic.APIStatusError, message: str) -> ModelError:
     """Return the error for a redirect or for an error event of a successful reply."""
     if 300 <= error.status_code < 400 and "location" in error.response.headers:
         return ModelRejected(
@@ -392,7 +400,7 @@ def is_error(value: Any) -> bool:
     return any(isinstance(value.get(name), str) for name in _WORDS)
 
 
-def error_of_event(data: str) -> ModelError:
+def convert_error_event(data: str) -> ModelError:
     """Return the `ModelError` for the text of an error event, or of an error in place of a
     reply.
     """
@@ -405,7 +413,7 @@ def error_of_event(data: str) -> ModelError:
     if isinstance(inner, dict):
         kind = str(inner.get("type") or inner.get("code") or "")
     kind = replace_lone_surrogates(" ".join(kind.split()))
-    return _stream_event_error(kind, _message_of(body))
+    return _stream_event_error(kind, _get_message(body))
 
 
 def _stream_event_error(kind: str, message: str) -> ModelError:
@@ -427,7 +435,7 @@ def _stream_event_error(kind: str, message: str) -> ModelError:
     return ModelUnreachable(f"the model's server failed in the middle of its answer{message}")
 
 
-def _message_of(body: Any) -> str:
+def _get_message(body: Any) -> str:
     """Return the server's message in one line, redacted, with a colon in front, or "" if there
     is none. Some servers leave out the outer object, and some send text.
     """
@@ -438,14 +446,14 @@ def _message_of(body: Any) -> str:
         if isinstance(message, list):
             message = next(iter(message), None)
         if isinstance(message, dict):
-            message = _first_message(message)
+            message = _find_first_message(message)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     line = replace_lone_surrogates(" ".join(message.split()))
     return ": " + redact(line)[:MAX_MODEL_ERROR_CHARS]
 
 
-def _first_message(error: Mapping[str, Any]) -> Any:
+def _find_first_message(error: Mapping[str, Any]) -> Any:
     """Return the first field of `_WORDS` that has a value, or None."""
     for name in _WORDS:
         if error.get(name):

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import anthropic
 
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
 from handoff_queue.shared.providers.anthropic.context_edits import OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
-from handoff_queue.shared.providers.anthropic.request import Option, request_of
+from handoff_queue.shared.providers.anthropic.request import Option, build_request
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
 from handoff_queue.shared.providers.model_facts import ModelServer
 from handoff_queue.shared.types.batches import ProviderBatches
@@ -28,11 +28,11 @@ from handoff_queue.shared.types.model import (
     CallProgress,
     ModelCall,
     ModelReply,
-    progress_interval_s,
+    compute_progress_interval_s,
 )
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 
-_log = log_of(__name__)
+_log = get_log(__name__)
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
 READ_LOOP = EventLoop("model-calls")
@@ -87,12 +87,14 @@ class AnthropicModel:
     def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
         without = frozenset(self._refused_options[call.model])
-        exchange = StreamedCall(call, request_of(call, without=without))
+        exchange = StreamedCall(call, build_request(call, without=without))
         reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
         self._open()
         try:
-            return exchange.wait(on_progress, lambda: progress_interval_s(len(self._exchanges)))
+            return exchange.wait(
+                on_progress, lambda: compute_progress_interval_s(len(self._exchanges))
+            )
         except ModelRejected as error:
             option = _find_refused_option(error, call, without)
             if option is not None:
@@ -117,14 +119,14 @@ class AnthropicModel:
             )
         self._refused_options[model].add(option)
 
-    def context_edits(self, model: str) -> frozenset[ContextEdit]:
+    def get_context_edits(self, model: str) -> frozenset[ContextEdit]:
         """Return the edits that the provider offers for a model, and has not refused. There are
         none at Bedrock, Vertex, Foundry, and at a server without a Models API.
         """
         if self._offered is None:
             return NO_EDITS
         refused_edits = set(map(_EDITS.get, self._refused_options[model]))
-        return self._offered.of(model) - refused_edits
+        return self._offered.find(model) - refused_edits
 
     @property
     def batches(self) -> ProviderBatches | None:

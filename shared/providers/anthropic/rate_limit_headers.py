@@ -20,13 +20,13 @@ def rate_limits_in(headers: Mapping[str, str]) -> RateLimits:
     The `-reset` headers are not used, because the provider refills its buckets continuously.
     """
     return RateLimits(
-        _allowance(headers, "requests"),
-        _allowance(headers, "input-tokens"),
-        _allowance(headers, "output-tokens"),
+        _parse_allowance(headers, "requests"),
+        _parse_allowance(headers, "input-tokens"),
+        _parse_allowance(headers, "output-tokens"),
     )
 
 
-def _allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
+def _parse_allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
     """Return one limit and its rest, or None if the headers do not state both."""
     limit_text = headers.get(f"{_PREFIX}{kind}-limit", "")
     remaining_text = headers.get(f"{_PREFIX}{kind}-remaining", "")

@@ -56,7 +56,7 @@ class Option(StrEnum):
     COMPACTION = "compaction by the provider"
 
 
-def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str, Any]:
+def build_request(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str, Any]:
     """Return the arguments of `client.messages.create`.
 
     Args:
@@ -70,8 +70,8 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
-        "messages": _messages_with_breakpoints(call, mark),
-        "system": _system_blocks(call.system, mark),
+        "messages": _add_breakpoints(call, mark),
+        "system": _build_system_blocks(call.system, mark),
         "stream": True,
     }
     if call.output_schema is not None:
@@ -81,13 +81,13 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
     if call.thinking and Option.THINKING not in without:
         request["thinking"] = {"type": call.thinking.value}
     if call.tools:
-        request["tools"] = _strict_tools(call.tools) if is_strict else list(call.tools)
+        request["tools"] = _make_tools_strict(call.tools) if is_strict else list(call.tools)
         if not call.may_call_tools and call.compaction is None:
             request["tool_choice"] = {"type": "none"}
     if call.compaction is not None:
         request["compaction"] = {"type": "summarize", "instructions": call.compaction}
     elif call.clearing is not None and Option.CLEARING not in without:
-        request["context_management"] = {"edits": [_clearing_edit(call.clearing, call.tools)]}
+        request["context_management"] = {"edits": [_build_clearing_edit(call.clearing, call.tools)]}
     return request
 
 
@@ -97,14 +97,14 @@ def _add_output_schema(
     """Let the provider enforce the schema of the answer. If it cannot, add the schema to the
     system prompt.
     """
-    strict_schema = strict(schema) if is_strict else None
+    strict_schema = make_strict(schema) if is_strict else None
     if strict_schema is None:
-        request["system"].append({"type": "text", "text": _schema_instructions(schema)})
+        request["system"].append({"type": "text", "text": _build_schema_instructions(schema)})
     else:
         request["output_config"] = {"format": {"type": "json_schema", "schema": strict_schema}}
 
 
-def betas_of(request: Mapping[str, Any]) -> list[str]:
+def list_betas(request: Mapping[str, Any]) -> list[str]:
     """Return the values of the header `anthropic-beta` that a request needs."""
     betas: list[str] = []
     if "context_management" in request:
@@ -116,7 +116,7 @@ def betas_of(request: Mapping[str, Any]) -> list[str]:
     return betas
 
 
-def _clearing_edit(clearing: ProviderClearing, tools: Iterable[Mapping[str, Any]]) -> Block:
+def _build_clearing_edit(clearing: ProviderClearing, tools: Iterable[Mapping[str, Any]]) -> Block:
     """Return the edit that clears results of the handoff's own tools. Results of the provider's
     own tools stay, because the report counts the cleared results without their names.
     """
@@ -132,7 +132,7 @@ def _clearing_edit(clearing: ProviderClearing, tools: Iterable[Mapping[str, Any]
     return edit
 
 
-def _system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]:
+def _build_system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]:
     """Return the blocks of the system prompt, with cache breakpoints where its builder wants
     them.
     """
@@ -144,15 +144,15 @@ def _system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]
     return blocks
 
 
-def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+def make_strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the schema in the form that the provider enforces. None: this form would change
     its meaning, for example of an object with free keys.
     """
-    return _strict(json.dumps(schema))
+    return _make_strict(json.dumps(schema))
 
 
 @lru_cache(maxsize=256)
-def _strict(schema: str) -> dict[str, Any] | None:
+def _make_strict(schema: str) -> dict[str, Any] | None:
     """Return the strict form of a schema in JSON. It is cached, because each turn sends the
     same schemas.
     """
@@ -208,14 +208,14 @@ def _split_type_list(node: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _schema_instructions(schema: Mapping[str, Any]) -> str:
+def _build_schema_instructions(schema: Mapping[str, Any]) -> str:
     return (
         "Your final answer is one JSON value and nothing else. It matches this JSON Schema: "
         + json.dumps(schema, ensure_ascii=False, sort_keys=True)
     )
 
 
-def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+def _make_tools_strict(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     """Return the tools. At most the first `MAX_STRICT_TOOLS` of the handoff's own tools have
     strict schemas.
     """
@@ -225,7 +225,7 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
         schema = None
         if left > 0 and "input_schema" in tool:
             left -= 1
-            schema = strict(tool["input_schema"])
+            schema = make_strict(tool["input_schema"])
         if schema is None:
             definitions.append(tool)
         else:
@@ -233,7 +233,7 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     return definitions
 
 
-def _messages_with_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:
+def _add_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:
     """Return the messages with cache breakpoints.
 
     One is at the last block if the agent has tools, because its next turn repeats everything up

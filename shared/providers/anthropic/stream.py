@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
-from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
+from handoff_queue.shared.providers.anthropic.errors import convert_error_event, is_error
 from handoff_queue.shared.text.unicode_text import (
-    printable,
     replace_all_lone_surrogates,
     replace_lone_surrogates,
+    replace_unprintable,
 )
 from handoff_queue.shared.types.context_edits import CLEAR_TOOL_USES
 from handoff_queue.shared.types.errors import ModelUnreachable
@@ -36,7 +36,7 @@ _MAX_TOKENS = 10**9
 """Largest number that counts as a number of tokens."""
 
 
-async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
+async def iterate_events(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream that the SDK has opened, as the server sent them.
 
     The SDK's own parser is not used. It costs more than reading the stream, and copies an event
@@ -52,15 +52,15 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
         return
     body = _Remembered(stream.response)
     has_events = False
-    async for kind, data in _sent_events(body.aiter_bytes()):
+    async for kind, data in _iterate_sent_events(body.aiter_bytes()):
         if kind == "error":
-            raise error_of_event(data)
+            raise convert_error_event(data)
         if kind == "ping" or not data or data.strip() == _DONE:
             continue
         has_events = True
         event = STRICT.decode(data)
         if is_error(event):
-            raise error_of_event(data)
+            raise convert_error_event(data)
         if kind and "type" not in event:
             event["type"] = kind
         yield event
@@ -68,7 +68,7 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
         _check_no_error(body.beginning)
 
 
-async def _sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str]]:
+async def _iterate_sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str]]:
     """Yield the kind, which may be '', and the data of each server-sent event.
 
     Raises:
@@ -76,7 +76,7 @@ async def _sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str,
     """
     kind = ""
     data: list[str] = []
-    async for line in _lines(parts):
+    async for line in _iterate_lines(parts):
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line and (kind or data):
@@ -88,7 +88,7 @@ async def _sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str,
             data.append(value)
 
 
-async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str]:
+async def _iterate_lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str]:
     """Yield the lines of a stream that end with a line break of any kind."""
     line_parts: list[bytes] = []
     ends_with_cr = False
@@ -126,7 +126,7 @@ def _check_no_error(body: bytes) -> None:
     except ValueError:
         return
     if is_error(value):
-        raise error_of_event(text)
+        raise convert_error_event(text)
 
 
 _RESULT_OF_CODE = "code_execution_tool_result"
@@ -174,16 +174,16 @@ class PartialReply:
             case "message_start":
                 message = event.get("message") or {}
                 self.has_started = True
-                self.model = _word(message.get("model")) or self.model
+                self.model = _check_word(message.get("model")) or self.model
                 self.usage.update(_drop_null_fields(message.get("usage")))
                 self.context.update(_drop_null_fields(message.get("context_management")))
             case "content_block_start":
-                self.blocks[self._place(event["index"])] = dict(event["content_block"])
+                self.blocks[self._check_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
-                self._delta(self._place(event["index"]), event["delta"])
+                self._apply_delta(self._check_place(event["index"]), event["delta"])
             case "message_delta":
                 delta = event.get("delta") or {}
-                self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
+                self.stop_reason = _check_word(delta.get("stop_reason")) or self.stop_reason
                 self.usage.update(_drop_null_fields(event.get("usage")))
                 self.context.update(_drop_null_fields(event.get("context_management")))
             case "message_stop":
@@ -200,25 +200,25 @@ class PartialReply:
         with self._lock:
             self.event_count += 1
             self.has_started = self.is_over = True
-            self.model = _word(message.get("model")) or self.model
-            self.stop_reason = _word(message.get("stop_reason"))
+            self.model = _check_word(message.get("model")) or self.model
+            self.stop_reason = _check_word(message.get("stop_reason"))
             self.usage.update(_drop_null_fields(message.get("usage")))
             self.context.update(_drop_null_fields(message.get("context_management")))
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
-    def progress(self) -> CallProgress:
+    def get_progress(self) -> CallProgress:
         """Return the text and the usage so far."""
         with self._lock:
             texts: list[str] = []
             for index in sorted(self.blocks):
                 if self.blocks[index].get("type") == "text":
-                    texts.append(self._text_of(index))
+                    texts.append(self._get_text(index))
             text = "".join(texts)
             if "\ud800" <= text[-1:] <= "\udbff":
                 text = text[:-1]  # half of a character, whose other half comes next
             return CallProgress(
                 replace_lone_surrogates(text),
-                usage_of(self.usage, self.blocks.values()),
+                parse_usage(self.usage, self.blocks.values()),
                 is_usage_final=self.stop_reason is not None,
                 limits=self.limits,
             )
@@ -236,7 +236,7 @@ class PartialReply:
             raise ModelUnreachable("the model's answer was cut in the middle")
         with self._lock:
             blocks = [self._build_block(index) for index in sorted(self.blocks)]
-            content = _storable(tuple(blocks))
+            content = _make_storable(tuple(blocks))
         stop_reason = self.stop_reason or "end_turn"
         has_calls = any(block.get("type") == "tool_use" for block in content)
         if has_calls and not self.stop_reason:
@@ -245,7 +245,7 @@ class PartialReply:
         return ModelReply(
             content=content,
             stop_reason=stop_reason,
-            usage=usage_of(self.usage, content),
+            usage=parse_usage(self.usage, content),
             model=self.model,
             request_id=request_id,
             limits=self.limits,
@@ -253,7 +253,7 @@ class PartialReply:
             cleared_tokens=cleared_tokens,
         )
 
-    def _place(self, value: object) -> int:
+    def _check_place(self, value: object) -> int:
         """Return the place of a block. Raises TypeError or ValueError for another value."""
         if not isinstance(value, int):
             raise TypeError("the place of a block was expected")
@@ -261,16 +261,16 @@ class PartialReply:
             raise ValueError("too many blocks")
         return value
 
-    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+    def _apply_delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self.blocks.setdefault(index, {"type": "text", "text": ""})
         match delta.get("type"):
             case "text_delta":
-                self._texts.setdefault(index, []).append(_text(delta["text"]))
+                self._texts.setdefault(index, []).append(_check_text(delta["text"]))
             case "input_json_delta":
-                self._inputs.setdefault(index, []).append(_text(delta["partial_json"]))
+                self._inputs.setdefault(index, []).append(_check_text(delta["partial_json"]))
             case "thinking_delta":
-                first = _text(block.get("thinking") or "")
-                self._thinking.setdefault(index, [first]).append(_text(delta["thinking"]))
+                first = _check_text(block.get("thinking") or "")
+                self._thinking.setdefault(index, [first]).append(_check_text(delta["thinking"]))
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
@@ -281,7 +281,7 @@ class PartialReply:
             case _:
                 pass
 
-    def _text_of(self, index: int) -> str:
+    def _get_text(self, index: int) -> str:
         pieces = self._texts.get(index, [])
         if len(pieces) > 1:
             pieces[:] = ["".join(pieces)]
@@ -294,13 +294,13 @@ class PartialReply:
         if index in self._citations:
             block = {**block, "citations": self._citations[index]}
         if block.get("type") == "text":
-            return {**block, "text": self._text_of(index)}
+            return {**block, "text": self._get_text(index)}
         if index in self._inputs:
-            return {**block, "input": _arguments("".join(self._inputs[index]))}
+            return {**block, "input": _parse_arguments("".join(self._inputs[index]))}
         return block
 
 
-def usage_of(report: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
+def parse_usage(report: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     """Return the usage that the provider reported. The provider counts cached tokens
     separately; here they are part of the input tokens. Missing fields count as zero.
 
@@ -309,14 +309,14 @@ def usage_of(report: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     Args:
         content: blocks of the reply. No report counts the containers that ran code.
     """
-    usage = _usage_of_call(report, content)
-    for iteration in _dicts_in(report.get("iterations")):
+    usage = _parse_call_usage(report, content)
+    for iteration in _select_dicts(report.get("iterations")):
         if iteration.get("type") == "compaction":
-            usage += _usage_of_call(iteration, ())
+            usage += _parse_call_usage(iteration, ())
     return usage
 
 
-def _usage_of_call(report: dict[str, Any], content: Iterable[Block]) -> Usage:
+def _parse_call_usage(report: dict[str, Any], content: Iterable[Block]) -> Usage:
     """Return the usage that one part of a report has."""
     cache_read = _count(report, "cache_read_input_tokens")
     cache_written = _count(report, "cache_creation_input_tokens")
@@ -341,14 +341,14 @@ def _usage_of_call(report: dict[str, Any], content: Iterable[Block]) -> Usage:
 def _count_cleared_results(context: dict[str, Any]) -> tuple[int, int]:
     """Return how many calls of tools lost their results, and the tokens of these results."""
     calls = tokens = 0
-    for edit in _dicts_in(context.get("applied_edits")):
+    for edit in _select_dicts(context.get("applied_edits")):
         if edit.get("type") == CLEAR_TOOL_USES:
             calls += _count(edit, "cleared_tool_uses")
             tokens += _count(edit, "cleared_input_tokens")
     return calls, tokens
 
 
-def _dicts_in(values: object) -> list[dict[str, Any]]:
+def _select_dicts(values: object) -> list[dict[str, Any]]:
     """Return the JSON objects in a list, or an empty list."""
     if not isinstance(values, list):
         return []
@@ -362,19 +362,19 @@ def _count(values: dict[str, Any], name: str) -> int:
     return 0
 
 
-def _text(value: object) -> str:
+def _check_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("a text was expected")
     return value
 
 
-def _word(value: object) -> str | None:
+def _check_word(value: object) -> str | None:
     if value is None:
         return None
-    return printable(replace_lone_surrogates(_text(value)[:_MAX_WORD_CHARS]))
+    return replace_unprintable(replace_lone_surrogates(_check_text(value)[:_MAX_WORD_CHARS]))
 
 
-def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
+def _make_storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
     """Return the blocks, with lone surrogates replaced if the store could not take them.
 
     Raises:
@@ -411,7 +411,7 @@ def _drop_null_fields(usage: object) -> dict[str, Any]:
     return values
 
 
-def _arguments(text: str) -> Any:
+def _parse_arguments(text: str) -> Any:
     """Return the arguments of a call. Invalid JSON stays a string. The check of the arguments
     later refuses this string, so that the model gets an error.
     """

@@ -15,17 +15,17 @@ import anthropic
 from pydantic_core import to_json
 
 from handoff_queue.shared.providers.anthropic.errors import (
-    error_of_event,
+    convert_error_event,
+    get_settings,
     is_error,
-    settings_of,
     translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import rate_limits_in
-from handoff_queue.shared.providers.anthropic.request import betas_of
-from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
-from handoff_queue.shared.types.context_edits import beta_header
+from handoff_queue.shared.providers.anthropic.request import list_betas
+from handoff_queue.shared.providers.anthropic.stream import PartialReply, iterate_events
+from handoff_queue.shared.types.context_edits import build_beta_header
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelUnreachable,
@@ -89,7 +89,7 @@ class StreamedCall:
             is_new = partial_reply is not None and partial_reply.event_count != reported_events
             if partial_reply is not None and is_new:
                 reported_events = partial_reply.event_count
-                progress = partial_reply.progress()
+                progress = partial_reply.get_progress()
                 came_at = time.monotonic()
             if is_new or end is None:
                 try:
@@ -119,7 +119,7 @@ class StreamedCall:
         """
         request_progress = watch_request_progress()
         try:
-            with translate_errors(request_progress, settings_of(client)):
+            with translate_errors(request_progress, get_settings(client)):
                 stream = await _post(client, self._request, self._timeout)
                 request_progress.has_begun = True
                 try:
@@ -154,10 +154,10 @@ class StreamedCall:
             await response.aread()
             message = STRICT.decode(response.text)
             if is_error(message) or (isinstance(message, dict) and "content" not in message):
-                raise error_of_event(response.text)
+                raise convert_error_event(response.text)
             partial_reply.take_whole(message)
             return partial_reply.reply(request_id)
-        async with aclosing(events_of(stream)) as events:
+        async with aclosing(iterate_events(stream)) as events:
             await self._take_all(events, partial_reply)
             self._reply = partial_reply.reply(request_id)
             with suppress(Exception):  # the reply is complete, so later errors do not matter
@@ -191,8 +191,8 @@ async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Time
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
     options: anthropic.RequestOptions = {"timeout": timeout}
-    if betas := betas_of(request):
-        options["headers"] = beta_header(client.default_headers, betas)
+    if betas := list_betas(request):
+        options["headers"] = build_beta_header(client.default_headers, betas)
     return await client.post(
         "/v1/messages",
         content=to_json(request, inf_nan_mode="null"),

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.providers.offline.conversation import Result
-from handoff_queue.shared.providers.offline.sentences import CLOSING, cells_of, split_sentences
-from handoff_queue.shared.providers.offline.words import join_with_and, mentions, stems_of
+from handoff_queue.shared.providers.offline.sentences import CLOSING, split_cells, split_sentences
+from handoff_queue.shared.providers.offline.words import find_stems, join_with_and, mentions
 from handoff_queue.shared.types.citation_markers import MARKER
 
 ALL_DOCUMENTS = "the documents"
@@ -39,14 +39,14 @@ class MissingFact:
         return f"Not found in {self.place}: {self.text}"
 
 
-def gap_of_words(words: Sequence[str], subject: str = "") -> str:
+def describe_gap(words: Sequence[str], subject: str = "") -> str:
     """Return the text of the gap for words that are in no sentence about the subject."""
     about = f" ({subject})" if subject else ""
     return f'{_WORDS_BEGIN}{", ".join(words)}"{about}'
 
 
 def _split_gap_of_words(gap_text: str) -> tuple[str, str] | None:
-    """Return the words and the subject of a text of `gap_of_words`. None: it is another text."""
+    """Return the words and the subject of a text of `describe_gap`. None: it is another text."""
     if not gap_text.startswith(_WORDS_BEGIN):
         return None
     words, mark, about = gap_text.removeprefix(_WORDS_BEGIN).partition('"')
@@ -66,7 +66,7 @@ def join_places(places: Sequence[str]) -> str:
     return join_with_and(names)
 
 
-def lines_of_gaps(gaps: Iterable[MissingFact]) -> list[str]:
+def format_gaps(gaps: Iterable[MissingFact]) -> list[str]:
     """Return one line for each place. It names the gaps of the place."""
     by_place: dict[str, list[str]] = {}
     for gap in gaps:
@@ -74,8 +74,8 @@ def lines_of_gaps(gaps: Iterable[MissingFact]) -> list[str]:
     return [f"{MissingFact('; '.join(texts), place)}." for place, texts in by_place.items()]
 
 
-def gaps_in(output: str) -> list[MissingFact]:
-    """Return the gaps that an output names. See `lines_of_gaps`."""
+def parse_gaps(output: str) -> list[MissingFact]:
+    """Return the gaps that an output names. See `format_gaps`."""
     gaps: list[MissingFact] = []
     for line in _GAP_LINE.finditer(output):
         if MARKER.search(line[0]):
@@ -97,7 +97,7 @@ def open_gaps(results: Sequence[Result]) -> list[MissingFact]:
             statements.append(" ".join((claim.text, *claim.quotes)))
     places: dict[str, list[str]] = {}
     for result in results:
-        for gap in gaps_in(result.text):
+        for gap in parse_gaps(result.text):
             if text := without_found_words(gap.text, statements):
                 places.setdefault(text, []).append(gap.place)
     return [MissingFact(text, join_places(places_of_gap)) for text, places_of_gap in places.items()]
@@ -115,17 +115,17 @@ def without_found_words(gap_text: str, statements: Iterable[str]) -> str:
     found_stems: set[str] = set()
     for statement in statements:
         if mentions(subject, statement):
-            found_stems |= stems_of(statement)
+            found_stems |= find_stems(statement)
     missing: list[str] = []
     for word in words.split(", "):
-        if not stems_of(word) <= found_stems:
+        if not find_stems(word) <= found_stems:
             missing.append(word)
     if not missing:
         return ""
-    return gap_of_words(missing, subject)
+    return describe_gap(missing, subject)
 
 
-def markers_in(output: str) -> set[str]:
+def find_markers(output: str) -> set[str]:
     """Return the ids of the claims that an output points to."""
     claim_ids: set[str] = set()
     for ids in MARKER.findall(output):
@@ -134,7 +134,7 @@ def markers_in(output: str) -> set[str]:
     return claim_ids
 
 
-def unmarked_statements(output: str) -> Iterator[str]:
+def iterate_unmarked_statements(output: str) -> Iterator[str]:
     """Yield the sentences, list items and cells of tables that need a marker and have none.
 
     Code, headings, the header and the first column of a table, and gaps need no marker.
@@ -149,7 +149,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
             continue
         bare = re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line)
         if is_table:
-            pieces = cells_of(line)[1:]
+            pieces = split_cells(line)[1:]
         else:
             pieces = split_sentences(bare)
         for piece in pieces:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.claim_markers import sentences_by_claim
+from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
 from handoff_queue.shared.agent.system_prompt import MARKDOWN_RULES, NOTE_RULES
 from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
@@ -116,19 +116,19 @@ class RequestParts:
             raise RefusedRequest(f"The request is malformed: {problem}") from error
 
 
-def lines_of_json(text: str) -> list[dict[str, Any]]:
+def parse_json_lines(text: str) -> list[dict[str, Any]]:
     """Return the JSON objects of a text with one object in a line. Other lines are skipped."""
     objects: list[dict[str, Any]] = []
     for line in text.splitlines():
         value = None
         if line.startswith("{"):
-            value = _loads(line)
+            value = _parse_json(line)
         if isinstance(value, dict):
             objects.append(value)
     return objects
 
 
-def values_of(objects: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+def get_values(objects: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     """Return the values of a key in the objects that have it."""
     values: list[Any] = []
     for json_object in objects:
@@ -143,7 +143,7 @@ def only_properties(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dic
     return {key: value for key, value in values.items() if key in properties}
 
 
-def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
+def iterate_objects(text: str, first_key: str) -> Iterator[dict[str, Any]]:
     """Yield the complete JSON objects in a text whose first key is `first_key`. The text
     around them may be cut off.
     """
@@ -158,9 +158,9 @@ def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
         yield value
 
 
-def documents_in(text: str) -> tuple[list[tuple[str, str]], str]:
+def parse_documents(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return the path and the text of each document that is shown whole at the beginning of a
-    text, and the rest of the text. See `shared.agent.prompt_documents.whole_texts`.
+    text, and the rest of the text. See `shared.agent.prompt_documents.format_whole_texts`.
     """
     documents: list[tuple[str, str]] = []
     position = 0
@@ -195,78 +195,78 @@ def _check(request: Mapping[str, Any]) -> None:
         raise RefusedRequest("tool_choice: the offline model cannot be made to call a tool")
     open_calls: set[str] = set()
     for index, message in enumerate(request["messages"]):
-        blocks = _blocks(message["content"])
-        result_ids = _values_of_type(blocks, "tool_result", "tool_use_id")
+        blocks = _get_blocks(message["content"])
+        result_ids = _collect_values(blocks, "tool_result", "tool_use_id")
         if message["role"] == "user" and result_ids != open_calls:
             ids = ", ".join(sorted(result_ids ^ open_calls))
             raise RefusedRequest(
                 f"messages.{index}: `tool_use` without `tool_use_id`, or the reverse: {ids}"
             )
         if message["role"] != "system":
-            open_calls = _values_of_type(blocks, "tool_use", "id")
+            open_calls = _collect_values(blocks, "tool_use", "id")
 
 
-def _values_of_type(blocks: Iterable[Mapping[str, Any]], kind: str, key: str) -> set[str]:
+def _collect_values(blocks: Iterable[Mapping[str, Any]], kind: str, key: str) -> set[str]:
     """Return the values of a key in all blocks of a type."""
     return {block[key] for block in blocks if block["type"] == kind}
 
 
 def _read(request: Mapping[str, Any]) -> RequestParts:
     """Return what a valid request says."""
-    system = _text_of(request.get("system") or "")
-    opening = _text_of(request["messages"][0]["content"])
+    system = _get_text(request.get("system") or "")
+    opening = _get_text(request["messages"][0]["content"])
     tools = {tool["name"] for tool in request.get("tools") or ()}
     tool_choice = request.get("tool_choice") or {}
     if tool_choice.get("type") == "none":
         tools = set()
-    material = _tag(_tag(opening, "documents"), "data")
-    whole_documents, document_list = documents_in(material)
+    material = _find_tag(_find_tag(opening, "documents"), "data")
+    whole_documents, document_list = parse_documents(material)
     paths = [path for path, _ in whole_documents]
     for line in document_list.splitlines():
         match = _LISTED.match(line)
         if match:
             paths.append(match[1])
     return RequestParts(
-        task=_tag(opening, "task") or opening.strip(),
-        results=tuple(_results(opening)),
+        task=_find_tag(opening, "task") or opening.strip(),
+        results=tuple(_iterate_results(opening)),
         paths=tuple(paths),
         documents=tuple(whole_documents),
         tools=frozenset(tools),
-        calls=tuple(_calls(request["messages"])),
-        schema=_schema(request, system),
-        output_format=_loads(_tag(opening, "output_format")) or {},
+        calls=tuple(_iterate_calls(request["messages"])),
+        schema=_find_schema(request, system),
+        output_format=_parse_json(_find_tag(opening, "output_format")) or {},
         has_notes=MARKDOWN_RULES in system,
         has_claims=NOTE_RULES in system,
     )
 
 
-def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
+def _find_schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
     """Return the schema of the final text, from the request or the system prompt, or `{}`."""
     output = request.get("output_config") or {}
     schema = (output.get("format") or {}).get("schema")
     _, is_in_words, text = system.rpartition(_SCHEMA_IN_WORDS)
     if schema is None and is_in_words:
-        schema = _loads(text)
+        schema = _parse_json(text)
     if isinstance(schema, Mapping):
         return schema
     return {}
 
 
-def _calls(messages: list[dict[str, Any]]) -> Iterator[EarlierCall]:
+def _iterate_calls(messages: list[dict[str, Any]]) -> Iterator[EarlierCall]:
     """Yield the calls of tools in the messages, each with its result; '' without one."""
     blocks: list[dict[str, Any]] = []
     for message in messages:
-        blocks += _blocks(message["content"])
+        blocks += _get_blocks(message["content"])
     results: dict[str, str] = {}
     for block in blocks:
         if block["type"] == "tool_result" and not block.get("is_error"):
-            results[block["tool_use_id"]] = _text_of(block.get("content") or "")
+            results[block["tool_use_id"]] = _get_text(block.get("content") or "")
     for block in blocks:
         if block["type"] == "tool_use":
             yield EarlierCall(block["name"], block.get("input") or {}, results.get(block["id"], ""))
 
 
-def _results(text: str) -> Iterator[Result]:
+def _iterate_results(text: str) -> Iterator[Result]:
     """Yield the results in the opening message."""
     for before_end in text.split("</result>")[:-1]:
         begin = re.search(r"<result\b([^<>]*)>", before_end)
@@ -275,24 +275,24 @@ def _results(text: str) -> Iterator[Result]:
         inner = before_end[begin.end() :]
         attributes = dict(re.findall(r'\b(\w+)="([^"]*)"', begin[1]))
         data, _, behind = inner.partition(BEFORE_NOTES)
-        data_text = _tag(f"{data}</data>", "data")
+        data_text = _find_tag(f"{data}</data>", "data")
         output: Any = data_text
         if data_text.startswith(("{", "[")):
-            output = _loads(data_text) or data_text
+            output = _parse_json(data_text) or data_text
         step = attributes.get("step", "step")
-        claims = tuple(_claims(_unescape_closing_tags(behind), step, data_text))
+        claims = tuple(_iterate_claims(_unescape_closing_tags(behind), step, data_text))
         yield Result(step, attributes.get("status", "ok"), output, claims)
 
 
-def _claims(notes: str, step: str, output: str) -> Iterator[OfflineClaim]:
-    """Yield the claims in the notes of a result, see `shared.agent.opening_message.data_of`.
+def _iterate_claims(notes: str, step: str, output: str) -> Iterator[OfflineClaim]:
+    """Yield the claims in the notes of a result. `shared.agent.opening_message` writes the notes.
 
     Args:
         notes: lines of the notes. The last one may be cut off.
         step: step of the result, for claims without a qualified id.
         output: text of the result. It has the texts of claims whose notes have none.
     """
-    headings, sentences = _headings_by_marker(output), sentences_by_claim(output)
+    headings, sentences = _find_headings_by_marker(output), find_sentences_by_claim(output)
     for name, note in _NOTE.findall(notes):
         strings = [json.loads(string) for string in _STRING.findall(note) if string]
         source = ""
@@ -307,7 +307,7 @@ def _claims(notes: str, step: str, output: str) -> Iterator[OfflineClaim]:
         yield OfflineClaim(claim_id, text, source, tuple(strings), headings.get(claim_id, ""))
 
 
-def _headings_by_marker(output: str) -> dict[str, str]:
+def _find_headings_by_marker(output: str) -> dict[str, str]:
     """Return the heading above the first use of each marker."""
     headings: dict[str, str] = {}
     heading = ""
@@ -321,26 +321,26 @@ def _headings_by_marker(output: str) -> dict[str, str]:
     return headings
 
 
-def _loads(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _blocks(content: Any) -> list[dict[str, Any]]:
+def _get_blocks(content: Any) -> list[dict[str, Any]]:
     if isinstance(content, list):
         return content
     return []
 
 
-def _text_of(content: Any) -> str:
+def _get_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] for block in content if block["type"] == "text")
 
 
-def _tag(text: str, name: str) -> str:
+def _find_tag(text: str, name: str) -> str:
     """Return the content of the first tag of this name, or "". The module
     `shared.agent.opening_message` writes `</` in the content as `<\\/`.
     """

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
 from handoff_queue.shared.providers.offline.citations import add_marker
 from handoff_queue.shared.providers.offline.conversation import OfflineClaim
-from handoff_queue.shared.providers.offline.sentences import name_of
-from handoff_queue.shared.providers.offline.words import stems_of, words_of
+from handoff_queue.shared.providers.offline.sentences import build_name
+from handoff_queue.shared.providers.offline.words import find_stems, split_words
 
 Schema = Mapping[str, Any]
 Claims = Sequence[OfflineClaim]
@@ -58,22 +58,22 @@ def fill(schema: Schema, claims: Claims, by_subject: Mapping[str, Claims]) -> Fi
     subjects = dict(by_subject)
     if not by_subject:
         for claim in claims:
-            name = name_of(claim.source)
+            name = build_name(claim.source)
             subjects[name] = [*subjects.get(name, ()), claim]
     form = _Form(schema, subjects)
-    value = form.value(schema, "", "", claims)
+    value = form.fill_value(schema, "", "", claims)
     if value is _NOTHING:
         return Filled(None, missing=tuple(form.missing[:_MAX_NAMED]) or ("the answer itself",))
     used_ids = tuple(dict.fromkeys(form.used_ids))
     if form.missing or is_valid(value, schema):
         return Filled(value, used_ids, tuple(form.missing[:_MAX_NAMED]))
-    return Filled(None, missing=(f"a value for the schema: {problem_with(value, schema)}",))
+    return Filled(None, missing=(f"a value for the schema: {find_problem(value, schema)}",))
 
 
 def is_valid(value: Any, schema: Schema) -> bool:
     """Return whether a value matches a schema. Every value matches a broken schema."""
     try:
-        return problem_with(value, schema) is None
+        return find_problem(value, schema) is None
     except BrokenSchema:
         return True
 
@@ -91,7 +91,7 @@ class _Form:
         self._root = root
         self._subjects = subjects
 
-    def value(self, schema: Any, path: str, subject: str, claims: Claims) -> Any:
+    def fill_value(self, schema: Any, path: str, subject: str, claims: Claims) -> Any:
         """Return a value for a schema, or `_NOTHING` if no claim fills it."""
         schema = self._resolve_reference(schema)
         kind = schema.get("type", "object" if "properties" in schema else "string")
@@ -103,14 +103,14 @@ class _Form:
         if "const" in schema or path.count(".") > _MAX_DEPTH:
             return schema.get("const", _NOTHING)
         if options:
-            return self._first_of(options, path, subject, claims)
+            return self._fill_first_option(options, path, subject, claims)
         if kind == "object":
-            return self._object(schema, path, subject, claims)
+            return self._fill_object(schema, path, subject, claims)
         if kind == "array":
-            return self._array(schema, path, subject, claims)
+            return self._fill_array(schema, path, subject, claims)
         if kind == "null":
             return None
-        return self._simple(schema, kind, path, subject, claims)
+        return self._fill_simple(schema, kind, path, subject, claims)
 
     def _resolve_reference(self, schema: Any) -> dict[str, Any]:
         """Return the target of a reference, or the schema itself if it is none. Only
@@ -128,14 +128,16 @@ class _Form:
             return dict(schema)
         return {}
 
-    def _first_of(self, options: Sequence[Any], path: str, subject: str, claims: Claims) -> Any:
+    def _fill_first_option(
+        self, options: Sequence[Any], path: str, subject: str, claims: Claims
+    ) -> Any:
         """Return the value of the first option that the claims fill. Else return None if an
         option is null, or `_NOTHING`.
         """
         missing = len(self.missing)
         may_be_null = False
         for option in options:
-            value = self.value(option, path, subject, claims)
+            value = self.fill_value(option, path, subject, claims)
             if value is not _NOTHING and value is not None and len(self.missing) == missing:
                 return value
             del self.missing[missing:]
@@ -145,7 +147,7 @@ class _Form:
             return None
         return _NOTHING
 
-    def _object(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
+    def _fill_object(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
         """Return an object. A property with the name of a subject gets the claims about this
         subject. Return `_NOTHING` if properties are required and no property has a value.
         """
@@ -160,7 +162,7 @@ class _Form:
             if own_subject != subject:
                 own_claims = self._subjects[own_subject]
             part = properties.get(name, {"type": "unknown"})
-            value = self.value(part, inner, own_subject, own_claims)
+            value = self.fill_value(part, inner, own_subject, own_claims)
             if value is not _NOTHING:
                 values[name] = value
                 is_filled = is_filled or value is not None
@@ -177,32 +179,34 @@ class _Form:
                 return subject
         return None
 
-    def _array(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
+    def _fill_array(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
         """Return a list with a value for each claim, or with an object for each subject."""
         item_schema = self._resolve_reference(schema.get("items", {}))
         groups: list[tuple[str, Claims]] = []
         if item_schema.get("type") == "object" and not subject:
             groups.extend(self._subjects.items())
         else:
-            for claim in _about(path, claims):
+            for claim in _select_claims_for(path, claims):
                 groups.append((subject, [claim]))
         values: list[Any] = []
         for name, group in groups[: schema.get("maxItems")]:
-            value = self.value(item_schema, f"{path}[{len(values)}]", name, group)
+            value = self.fill_value(item_schema, f"{path}[{len(values)}]", name, group)
             if value is not _NOTHING and value not in values:
                 values.append(value)
         return values or _NOTHING
 
-    def _simple(self, schema: Schema, kind: str, path: str, subject: str, claims: Claims) -> Any:
+    def _fill_simple(
+        self, schema: Schema, kind: str, path: str, subject: str, claims: Claims
+    ) -> Any:
         """Return the first valid string, number or choice from the claims about a property, or
         `_NOTHING`.
         """
-        name = _property_of(path)
+        name = _get_property(path)
         is_text = kind == "string" and "enum" not in schema
         if is_text and name in _NAMES and subject and is_valid(subject, schema):
             return subject
-        for group in _groups(name, claims, is_text=is_text):
-            values = _values_in(group, schema, kind)
+        for group in _group_claims(name, claims, is_text=is_text):
+            values = _find_values(group, schema, kind)
             if is_text and name in _SOURCES:
                 values = [group[0].source]
             for value in values:
@@ -212,47 +216,47 @@ class _Form:
         return _NOTHING
 
 
-def _groups(name: str, claims: Claims, *, is_text: bool) -> list[Claims]:
+def _group_claims(name: str, claims: Claims, *, is_text: bool) -> list[Claims]:
     """Return the groups of claims from which a property may get its value, the best first."""
     groups: list[Claims] = []
     if is_text and claims and (name in _GENERAL or not name):
         groups.append(claims[:_MAX_TOGETHER])
     if is_text:
-        about = _about(name, claims)
+        about = _select_claims_for(name, claims)
     else:
-        about = _naming(name, claims)
+        about = _select_claims_naming(name, claims)
     for claim in about:
         groups.append([claim])
     return groups
 
 
-def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
+def _find_values(claims: Claims, schema: Schema, kind: str) -> list[Any]:
     """Return the possible values for a schema in a group of claims, the best first."""
     text = " ".join(claim.text for claim in claims)
     if "enum" in schema:
-        return _choice_in(text, schema["enum"])
+        return _find_choice(text, schema["enum"])
     if kind in ("integer", "number"):
-        return _number_in(text)
+        return _find_number(text)
     if kind != "string" or "format" in schema:
         return []
     return [" ".join(add_marker(claim.text, claim.id) for claim in claims), text]
 
 
-def _choice_in(text: str, choices: Sequence[Any]) -> list[Any]:
+def _find_choice(text: str, choices: Sequence[Any]) -> list[Any]:
     """Return the only choice that a text names. The list is empty if the text negates
     something, or names another number of choices.
     """
-    words = set(words_of(text))
+    words = set(split_words(text))
     named_choices: list[Any] = []
     for choice in choices:
-        if set(words_of(str(choice))) <= words:
+        if set(split_words(str(choice))) <= words:
             named_choices.append(choice)
     if len(named_choices) == 1 and not _NEGATED.search(text):
         return named_choices
     return []
 
 
-def _number_in(text: str) -> list[int | float]:
+def _find_number(text: str) -> list[int | float]:
     """Return the only number of a text. The list is empty if the text has another number of
     numbers.
     """
@@ -265,28 +269,28 @@ def _number_in(text: str) -> list[int | float]:
     return [number]
 
 
-def _about(path: str, claims: Claims) -> list[OfflineClaim]:
+def _select_claims_for(path: str, claims: Claims) -> list[OfflineClaim]:
     """Return the claims that may fill a text or a list. For a general name these are all claims,
     else the claims with every word of the name.
     """
-    name = _property_of(path)
+    name = _get_property(path)
     is_general = not name or name in _GENERAL | _SOURCES
     if is_general:
         return list(claims)
-    return _naming(name, claims)
+    return _select_claims_naming(name, claims)
 
 
-def _naming(name: str, claims: Claims) -> list[OfflineClaim]:
+def _select_claims_naming(name: str, claims: Claims) -> list[OfflineClaim]:
     """Return the claims that have every word of the name of a property."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    name_stems = stems_of(" ".join(words))
+    name_stems = find_stems(" ".join(words))
     naming: list[OfflineClaim] = []
     for claim in claims:
-        if name_stems and name_stems <= stems_of(claim.text):
+        if name_stems and name_stems <= find_stems(claim.text):
             naming.append(claim)
     return naming
 
 
-def _property_of(path: str) -> str:
+def _get_property(path: str) -> str:
     """Return the name of the innermost property of a path."""
     return re.sub(r"\[\d+\]", "", path).rpartition(".")[2]

@@ -9,15 +9,19 @@ from typing import Any
 
 from handoff_queue.shared.providers.offline.conversation import (
     RequestParts,
-    lines_of_json,
     only_properties,
+    parse_json_lines,
 )
 from handoff_queue.shared.providers.offline.request_text import (
     MAX_CHARS,
+    explain_unanswerable,
     understand,
-    why_not_answerable,
 )
-from handoff_queue.shared.providers.offline.words import content_stems, content_words, join_with_and
+from handoff_queue.shared.providers.offline.words import (
+    find_content_stems,
+    find_content_words,
+    join_with_and,
+)
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 _GENERALIST = "generalist"
@@ -36,17 +40,17 @@ _SURE = 1.0
 """
 
 
-def route(conversation: RequestParts) -> dict[str, Any]:
+def choose_route(conversation: RequestParts) -> dict[str, Any]:
     """Choose a team for a request with three or more subjects or questions, otherwise one
     specialist.
     """
-    names = _property(conversation.schema, "specialist")["enum"]
+    names = _get_property(conversation.schema, "specialist")["enum"]
     brief, _, request = conversation.task.partition("\nRequest:\n")
-    is_answerable = why_not_answerable(request) is None
+    is_answerable = explain_unanswerable(request) is None
     specialist_lines: list[dict[str, Any]] = []
     if is_answerable:
-        specialist_lines = lines_of_json(brief)
-    specialist = _best_specialist(request, specialist_lines, names)
+        specialist_lines = parse_json_lines(brief)
+    specialist = _choose_specialist(request, specialist_lines, names)
     asking = understand(request)
     parts = asking.subjects or asking.topics
     if not is_answerable or len(parts) < _TEAM_PARTS:
@@ -59,13 +63,13 @@ def plan(conversation: RequestParts) -> dict[str, Any]:
     """Plan research steps for the subjects or questions, and a step that writes the answer. If
     the number of steps is too small, a research step takes several subjects or questions.
     """
-    step_fields = _property(conversation.schema, "steps")["items"]
-    offered_names = _property(step_fields, "specialist")["enum"]
+    step_fields = _get_property(conversation.schema, "steps")["items"]
+    offered_names = _get_property(step_fields, "specialist")["enum"]
     names = [name for name in offered_names if name != CHILD_JOB_SPECIALIST] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     request = request[:MAX_CHARS]
     earlier_ids: list[Any] = []
-    for line in lines_of_json(brief):
+    for line in parse_json_lines(brief):
         if "about" in line:
             earlier_ids.append(line["id"])
     cap = _MAX_STEPS
@@ -73,12 +77,12 @@ def plan(conversation: RequestParts) -> dict[str, Any]:
     if limit:
         cap = min(int(limit.group(1)), _MAX_STEPS)
     if earlier_ids and "\nRequest before:\n" in brief:
-        steps = [_write_step(request, _first(_WRITERS, names), earlier_ids)]
-    elif cap == 1 or why_not_answerable(request):
-        step = _write_step(request, _first(_RESEARCHERS, names), earlier_ids)
+        steps = [_write_step(request, _choose_first(_WRITERS, names), earlier_ids)]
+    elif cap == 1 or explain_unanswerable(request):
+        step = _write_step(request, _choose_first(_RESEARCHERS, names), earlier_ids)
         steps = [{**step, "id": "answer"}]
     else:
-        steps = _research_and_write(request, names, cap, earlier_ids)
+        steps = _plan_research_and_write(request, names, cap, earlier_ids)
     planned = [only_properties(step, step_fields) for step in steps]
     return {"steps": planned, "synthesis": "merge"}
 
@@ -87,12 +91,12 @@ def resolve_needs(conversation: RequestParts) -> dict[str, Any]:
     """Give up on every missing input, because this model knows only the documents, and the
     steps have searched them.
     """
-    item_schema = _property(conversation.schema, "resolutions")["items"]
+    item_schema = _get_property(conversation.schema, "resolutions")["items"]
     why = "The offline model knows nothing beyond the documents of this job."
     give_up = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
     values = only_properties(give_up, item_schema)
     resolutions: list[dict[str, Any]] = []
-    for step in _property(item_schema, "step")["enum"]:
+    for step in _get_property(item_schema, "step")["enum"]:
         resolutions.append({"step": step, **values})
     return {"resolutions": resolutions}
 
@@ -103,7 +107,7 @@ def replan(conversation: RequestParts) -> dict[str, Any]:
     """
     brief = conversation.task.partition("\nRequest:\n")[0]
     statuses: list[Any] = []
-    for line in lines_of_json(brief):
+    for line in parse_json_lines(brief):
         if "step" in line:
             statuses.append(line.get("status"))
     if "under way" in statuses or "not begun" in statuses:
@@ -111,7 +115,7 @@ def replan(conversation: RequestParts) -> dict[str, Any]:
     return {"decision": "finalize", "why": "Everything in the documents was looked up."}
 
 
-def _best_specialist(
+def _choose_specialist(
     request: str, specialist_lines: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> str:
     """Return the specialist whose description has the most words of the request. A word in few
@@ -124,11 +128,11 @@ def _best_specialist(
     for line in specialist_lines:
         if line.get("name") in names and line.get("tools") and line["name"] != _GENERALIST:
             description = _NOT_ITS_FIELD.sub("", str(line.get("description", "")))
-            fields[line["name"]] = content_stems(f"{line['name']} {description}")
+            fields[line["name"]] = find_content_stems(f"{line['name']} {description}")
     scores = {}
     for name, field in fields.items():
         score = 0.0
-        for word in sorted(content_stems(request) & field):
+        for word in sorted(find_content_stems(request) & field):
             count = 0
             for other in fields.values():
                 count += word in other
@@ -142,7 +146,7 @@ def _best_specialist(
     return min(names)
 
 
-def _research_and_write(
+def _plan_research_and_write(
     request: str, names: Sequence[str], cap: int, earlier_ids: list[str]
 ) -> list[dict[str, Any]]:
     """Return at most `cap` steps: research steps, and a step that writes the answer.
@@ -152,7 +156,7 @@ def _research_and_write(
         earlier_ids: ids of earlier results, on which the research depends.
     """
     asking = understand(request)
-    researcher = _first(_RESEARCHERS, names)
+    researcher = _choose_first(_RESEARCHERS, names)
     writer = None
     for name in _WRITERS:
         if name in names:
@@ -167,16 +171,16 @@ def _research_and_write(
     for start in range(min(limit, len(subjects))):
         group = subjects[start::limit]
         subject = join_with_and(group)
-        step_id = _free_id(subject, ids)
+        step_id = _find_free_id(subject, ids)
         ids.append(step_id)
-        step = _step(step_id, subject, researcher, _task(asking.aspects, group))
+        step = _build_step(step_id, subject, researcher, _build_task(asking.aspects, group))
         steps.append({**step, "depends_on": earlier_ids})
     if writer and not (len(steps) == 1 and writer == researcher):
         steps.append(_write_step(request, writer, ids))
     return steps
 
 
-def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
+def _build_task(aspects: Sequence[str], group: Sequence[str]) -> str:
     subject = join_with_and(list(group))
     if subject.endswith("?"):
         objective = f"Research the question: {subject}"
@@ -195,10 +199,10 @@ def _write_step(request: str, specialist: str, depends_on: list[str]) -> dict[st
         "Write the answer to the request from the results. Cite every statement.\nRequest:"
         f" {request}"
     )
-    return {**_step("write", "Answer", specialist, task), "depends_on": depends_on}
+    return {**_build_step("write", "Answer", specialist, task), "depends_on": depends_on}
 
 
-def _step(name: str, title: str, specialist: str, task: str) -> dict[str, Any]:
+def _build_step(name: str, title: str, specialist: str, task: str) -> dict[str, Any]:
     return {
         "id": name,
         "title": title,
@@ -211,11 +215,11 @@ def _step(name: str, title: str, specialist: str, task: str) -> dict[str, Any]:
     }
 
 
-def _free_id(subject: str, used_ids: Collection[str]) -> str:
+def _find_free_id(subject: str, used_ids: Collection[str]) -> str:
     """Return an id for a research step from the first words of its subject. A number makes it
     unique.
     """
-    words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
+    words = re.findall(r"[a-z0-9]+", " ".join(find_content_words(subject)[:3]))
     first = "_".join(["research", *words])[:_MAX_ID_CHARS].rstrip("_")
     step_id, number = first, 2
     while step_id in used_ids:
@@ -224,7 +228,7 @@ def _free_id(subject: str, used_ids: Collection[str]) -> str:
     return step_id
 
 
-def _first(preferred_names: Sequence[str], names: Sequence[str]) -> str:
+def _choose_first(preferred_names: Sequence[str], names: Sequence[str]) -> str:
     """Return the first preferred name that is in `names`, or else the first of `names`."""
     for name in preferred_names:
         if name in names:
@@ -232,7 +236,7 @@ def _first(preferred_names: Sequence[str], names: Sequence[str]) -> str:
     return names[0]
 
 
-def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _get_property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the schema of a property, or `{}`."""
     part: Mapping[str, Any] = schema.get("properties", {}).get(name, {})
     return part

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from handoff_queue.shared.providers.offline.citations import CANNOT_ANSWER
 from handoff_queue.shared.providers.offline.sentences import split_sentences
-from handoff_queue.shared.providers.offline.words import content_words
+from handoff_queue.shared.providers.offline.words import find_content_words
 from handoff_queue.shared.types.gates import REQUIREMENTS
 
 MAX_CHARS = 4_000
@@ -92,7 +92,7 @@ class Asking:
     """Questions and subjects of a request that is not a comparison."""
 
 
-def request_in(task: str) -> str:
+def extract_request(task: str) -> str:
     """Return the words of the user inside a task: the text after `Request:`, or the whole task.
     The conditions that code adds to a task are left out.
     """
@@ -108,11 +108,11 @@ def understand(text: str) -> Asking:
     text = text[:MAX_CHARS]
     subjects, rest = _split_comparison(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
     if subjects:
-        return Asking(subjects=subjects, aspects=_aspects_in(rest))
-    return Asking(topics=_topics(text))
+        return Asking(subjects=subjects, aspects=_find_aspects(rest))
+    return Asking(topics=_find_topics(text))
 
 
-def items_of(text: str) -> list[str]:
+def split_items(text: str) -> list[str]:
     """Return the items of `a, b and c`, each once."""
     items: list[str] = []
     for part in _AND.split(text.strip(" .?!:")):
@@ -122,10 +122,10 @@ def items_of(text: str) -> list[str]:
     return items
 
 
-def why_not_answerable(request: str) -> str | None:
+def explain_unanswerable(request: str) -> str | None:
     """Return the reason why quotes cannot answer a request, or None if they may."""
     text = " ".join(request.split())
-    if not content_words(text) and not _WHOLE.search(text):
+    if not find_content_words(text) and not _WHOLE.search(text):
         return f"{CANNOT_ANSWER}: the request does not say what to look for in the documents."
     making = _MAKING.match(text)
     if making is None:
@@ -145,7 +145,7 @@ def _split_comparison(text: str) -> tuple[tuple[str, ...], str]:
         match = re.search(pattern, text, re.IGNORECASE)
         if match is None:
             continue
-        subjects = _names_in(match["subjects"])
+        subjects = _find_names(match["subjects"])
         if len(subjects) < 2:
             continue
         rest = text[match.start("subjects") :]
@@ -158,11 +158,11 @@ def _split_comparison(text: str) -> tuple[tuple[str, ...], str]:
     return (), text
 
 
-def _names_in(text: str) -> tuple[str, ...]:
+def _find_names(text: str) -> tuple[str, ...]:
     """Return the names in `A, B and C for a team that ...`."""
     head = _END_OF_NAMES.split(text, maxsplit=1)[0]
     names = []
-    for item in items_of(re.sub(r"\s(?:with|to)\s", ", ", head)):
+    for item in split_items(re.sub(r"\s(?:with|to)\s", ", ", head)):
         name = re.sub(r"^(?:the|a|an|using|both|either|how)\s+", "", item, flags=re.IGNORECASE)
         words = name.split()
         first_proper_words = list(takewhile(_is_proper, words))
@@ -178,21 +178,21 @@ def _is_proper(word: str) -> bool:
     return word[:1].isupper() or word[:1].isdigit()
 
 
-def _aspects_in(text: str) -> tuple[str, ...]:
+def _find_aspects(text: str) -> tuple[str, ...]:
     """Return the aspects that follow words such as `in terms of`."""
     aspects = []
     for sentence in re.split(r"[.?!:]", text):
         for part in _ASPECT_CUE.split(sentence)[1:]:
             if _NO_ASPECT.match(part):
                 continue
-            for item in items_of(part):
+            for item in split_items(part):
                 label = re.sub(r"^(?:the|their|its|good|strong|is)\s+", "", item)
-                if content_words(label) and len(label.split()) <= _MAX_ASPECT_WORDS:
+                if find_content_words(label) and len(label.split()) <= _MAX_ASPECT_WORDS:
                     aspects.append(label)
     return tuple(dict.fromkeys(aspects))
 
 
-def _topics(text: str) -> tuple[str, ...]:
+def _find_topics(text: str) -> tuple[str, ...]:
     """Return the questions and subjects of a request.
 
     Only lines and sentences that ask or order something count. Without any, the whole text is
@@ -200,16 +200,16 @@ def _topics(text: str) -> tuple[str, ...]:
     """
     parts: list[str] = []
     for line in text.splitlines():
-        parts += _parts_of(re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line))
+        parts += _split_parts(re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line))
     topics: list[str] = []
     for part in parts:
-        for topic in _subjects_of(part):
-            if content_words(topic):
+        for topic in _find_subjects(part):
+            if find_content_words(topic):
                 topics.append(topic)
     return tuple(dict.fromkeys(topics)) or (" ".join(text.split()),)
 
 
-def _parts_of(line: str) -> list[str]:
+def _split_parts(line: str) -> list[str]:
     """Return the parts of a line that ask or order something.
 
     A part with a pronoun is joined to the part before it.
@@ -227,12 +227,12 @@ def _parts_of(line: str) -> list[str]:
     return parts
 
 
-def _subjects_of(part: str) -> list[str]:
+def _find_subjects(part: str) -> list[str]:
     """Return a question as one subject, or the items of an order such as `describe a and b`."""
     if re.match(_QUESTION, part, re.IGNORECASE):
         return [f"{part[:1].upper()}{part[1:].rstrip('.,;?')}?"]
     subject = _IMPERATIVE.sub("", part, count=1).rstrip(".")
-    items = items_of(subject)
+    items = split_items(subject)
     longest = max((len(item.split()) for item in items), default=0)
     is_list = longest <= _MAX_ITEM_WORDS
     has_preposition = re.search(r"\b(?:of|in|for|with|between)\b", subject) is not None

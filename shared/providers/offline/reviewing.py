@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import (
-    gaps_in,
-    markers_in,
+    find_markers,
+    iterate_unmarked_statements,
     open_gaps,
-    unmarked_statements,
+    parse_gaps,
 )
 from handoff_queue.shared.providers.offline.conversation import (
     OfflineClaim,
     RequestParts,
     Result,
-    lines_of_json,
+    get_values,
     only_properties,
-    values_of,
+    parse_json_lines,
 )
-from handoff_queue.shared.providers.offline.request_text import request_in, understand
-from handoff_queue.shared.providers.offline.words import content_stems, mentions, stems_of
+from handoff_queue.shared.providers.offline.request_text import extract_request, understand
+from handoff_queue.shared.providers.offline.words import find_content_stems, find_stems, mentions
 
 _MAX_QUOTED = 3
 _QUOTED_CHARS = 160
@@ -39,10 +39,10 @@ def assess(conversation: RequestParts) -> dict[str, Any]:
     problems: dict[str, list[str]] = {}
     admitted_gaps: list[str] = []
     for result in results:
-        problems[result.step] = _problems_of(result, results)
+        problems[result.step] = _find_problems(result, results)
     if results:
-        problems[results[-1].step] += _coverage_problems(conversation)
-        admitted_gaps = [gap.text for gap in gaps_in(results[-1].text)]
+        problems[results[-1].step] += _find_coverage_problems(conversation)
+        admitted_gaps = [gap.text for gap in parse_gaps(results[-1].text)]
     revisions: list[dict[str, str]] = []
     for step, step_problems in problems.items():
         if step_problems:
@@ -65,11 +65,11 @@ def settle_conflicts(conversation: RequestParts) -> dict[str, Any]:
     claims have this number of sources.
     """
     settlements = []
-    for conflict in lines_of_json(conversation.task):
+    for conflict in parse_json_lines(conversation.task):
         counts: dict[str, int] = {}
         for claim in conflict["claims"]:
             counts[claim["id"]] = len({evidence["source"] for evidence in claim["evidence"]})
-        stands = _highest(counts)
+        stands = _find_highest(counts)
         why = "This claim has the most sources."
         if len(stands) != 1:
             stands, why = [], "No claim has more sources."
@@ -77,11 +77,11 @@ def settle_conflicts(conversation: RequestParts) -> dict[str, Any]:
     return {"settlements": settlements}
 
 
-def rule_on_points(conversation: RequestParts) -> dict[str, Any]:
+def leave_points_undecided(conversation: RequestParts) -> dict[str, Any]:
     """Leave every point undecided, because this model cannot judge a text."""
     why = "The offline model cannot judge a text."
     rulings = []
-    for line in lines_of_json(conversation.task):
+    for line in parse_json_lines(conversation.task):
         rulings.append({"point": line["point"], "why": why, "right": "undecided"})
     return {"rulings": rulings}
 
@@ -90,33 +90,33 @@ def grade(conversation: RequestParts) -> dict[str, Any]:
     """Return the score of each answer by its share of the words of the right answer. Without a
     right answer, the words of the request count.
     """
-    lines = lines_of_json(conversation.task)
-    references = values_of(lines, "reference") or [request_in(conversation.task)]
-    expected_stems = content_stems(references[0])
+    lines = parse_json_lines(conversation.task)
+    references = get_values(lines, "reference") or [extract_request(conversation.task)]
+    expected_stems = find_content_stems(references[0])
     is_duel = "better" in conversation.output_format.get("properties", {})
     scores: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     for line in lines:
         if "text" not in line:
             continue
-        count = len(expected_stems & stems_of(line["text"]))
+        count = len(expected_stems & find_stems(line["text"]))
         counts[line["answer"]] = count
         answer = {}
         if is_duel:
             answer = {"answer": line["answer"]}
-        for criterion in values_of(lines, "criterion"):
+        for criterion in get_values(lines, "criterion"):
             scores.append(
-                {**answer, "criterion": criterion, **_score_of(count, len(expected_stems))}
+                {**answer, "criterion": criterion, **_build_score(count, len(expected_stems))}
             )
     output: dict[str, Any] = {"scores": scores}
     if is_duel:
-        best = _highest(counts)
+        best = _find_highest(counts)
         output["better"] = best[0] if len(best) == 1 else "neither"
         output["why"] = "Counted, not judged: the answer with more of the words is better."
-    return _envelope_of_output(output)
+    return _build_envelope(output)
 
 
-def _score_of(count: int, expected: int) -> dict[str, Any]:
+def _build_score(count: int, expected: int) -> dict[str, Any]:
     """Return the score of an answer with `count` of the `expected` words, and its reason."""
     share = 0.0
     if expected:
@@ -137,7 +137,7 @@ def check_facts(conversation: RequestParts) -> dict[str, Any]:
         if not any(claim.quotes):
             continue
         quoted_claims += 1
-        if figures := _unquoted_figures(claim):
+        if figures := _find_unquoted_figures(claim):
             wrong.append({"statement": claim.text, "why": f"no quote has {', '.join(figures)}"})
     verdict = "CANNOT_SAY"
     if wrong:
@@ -145,16 +145,16 @@ def check_facts(conversation: RequestParts) -> dict[str, Any]:
     elif quoted_claims:
         verdict = "PASS"
     why = f"Counted, not judged: the figures of {quoted_claims} claims were looked for in quotes."
-    return _envelope_of_output({"verdict": verdict, "wrong": wrong, "why": why})
+    return _build_envelope({"verdict": verdict, "wrong": wrong, "why": why})
 
 
-def _highest(counts: Mapping[str, int]) -> list[str]:
+def _find_highest(counts: Mapping[str, int]) -> list[str]:
     """Return the keys with the highest count."""
     highest = max(counts.values(), default=0)
     return [key for key, count in counts.items() if count == highest]
 
 
-def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
+def _find_problems(result: Result, results: tuple[Result, ...]) -> list[str]:
     """Return the problems of a result: no output, statements without a marker, or markers that
     point to no claim of any result.
     """
@@ -166,27 +166,27 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
         return ["The output is empty."]
     problems = []
     if isinstance(result.output, str):
-        for statement in list(unmarked_statements(result.output))[:_MAX_QUOTED]:
+        for statement in list(iterate_unmarked_statements(result.output))[:_MAX_QUOTED]:
             problems.append(f'Cite or drop this statement: "{statement[:_QUOTED_CHARS]}"')
     known_ids: set[str] = set()
     for other in results:
         known_ids.update(claim.id for claim in other.claims)
     for claim in result.claims:
         known_ids.add(claim.id.partition(".")[2])
-    unknown = sorted(markers_in(result.text) - known_ids)
+    unknown = sorted(find_markers(result.text) - known_ids)
     if known_ids and unknown:
         problems.append(f"These markers point to no claim: {', '.join(unknown)}.")
     return problems
 
 
-def _coverage_problems(conversation: RequestParts) -> list[str]:
+def _find_coverage_problems(conversation: RequestParts) -> list[str]:
     """Return a problem for each part of a comparison that no result mentions, not even as a gap."""
     texts: list[str] = []
     for result in conversation.results:
         if result.status != "failed":
             texts.append(result.text)
     text = "\n".join(texts)
-    asking = understand(request_in(conversation.task))
+    asking = understand(extract_request(conversation.task))
     if not asking.subjects:
         return []
     problems = []
@@ -194,12 +194,12 @@ def _coverage_problems(conversation: RequestParts) -> list[str]:
         if not mentions(subject, text):
             problems.append(f"The request asks about {subject}: no result mentions it.")
     for aspect in asking.aspects:
-        if not content_stems(aspect) & stems_of(text):
+        if not find_content_stems(aspect) & find_stems(text):
             problems.append(f"The request asks for {aspect}: cover it, or name it as not found.")
     return problems
 
 
-def _unquoted_figures(claim: OfflineClaim) -> list[str]:
+def _find_unquoted_figures(claim: OfflineClaim) -> list[str]:
     """Return the figures of a claim that are in no quote of the claim."""
     quoted_figures: set[str] = set()
     for quote in claim.quotes:
@@ -207,7 +207,7 @@ def _unquoted_figures(claim: OfflineClaim) -> list[str]:
     return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted_figures]
 
 
-def _envelope_of_output(output: dict[str, Any]) -> dict[str, Any]:
+def _build_envelope(output: dict[str, Any]) -> dict[str, Any]:
     """Return the answer envelope of an output. Its low confidence says that the model only
     counted.
     """

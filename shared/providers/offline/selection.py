@@ -7,17 +7,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from handoff_queue.shared.providers.offline.citations import gap_of_words
+from handoff_queue.shared.providers.offline.citations import describe_gap
 from handoff_queue.shared.providers.offline.conversation import OfflineClaim
-from handoff_queue.shared.providers.offline.drafts import distinct
-from handoff_queue.shared.providers.offline.request_text import items_of, request_in, understand
+from handoff_queue.shared.providers.offline.drafts import remove_repeats
+from handoff_queue.shared.providers.offline.request_text import (
+    extract_request,
+    split_items,
+    understand,
+)
 from handoff_queue.shared.providers.offline.sentences import Sentence
 from handoff_queue.shared.providers.offline.words import (
-    content_stems,
-    content_words,
+    find_content_stems,
+    find_content_words,
+    find_stems,
     mentions,
     mentions_any,
-    stems_of,
 )
 
 _MAX_NAME_WORDS = 6
@@ -67,16 +71,16 @@ class Topic:
         return tuple(names)
 
 
-def topics_of(task: str) -> tuple[Topic, ...]:
+def find_topics(task: str) -> tuple[Topic, ...]:
     """Return the topics of a task. A comparison has one topic for each subject."""
-    request = request_in(task)
+    request = extract_request(task)
     first = request.partition("\n")[0].strip()
     if research := _RESEARCH.match(first):
         subject = first[research.end() :]
         name, _, aspects = subject.rstrip(".").partition(" with regard to ")
         if research["kind"] or len(name.split()) > _MAX_NAME_WORDS:
             return (Topic(subject),)
-        return (Topic(name, is_subject=True, aspects=tuple(items_of(aspects))),)
+        return (Topic(name, is_subject=True, aspects=tuple(split_items(aspects))),)
     asking = understand(request)
     topics: list[Topic] = []
     for subject in asking.subjects:
@@ -91,15 +95,15 @@ def find_claims(
 ) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims without ids about a topic, and its gaps: phrases for missing facts."""
     if topic.is_subject:
-        claims, gaps = _about_subject(topic, sentences)
+        claims, gaps = _select_for_subject(topic, sentences)
     else:
-        claims, gaps = _about_question(topic, sentences)
+        claims, gaps = _select_for_question(topic, sentences)
     if claims:
-        return distinct(claims)[:_MAX_CLAIMS], gaps
+        return remove_repeats(claims)[:_MAX_CLAIMS], gaps
     return [], [topic.gap]
 
 
-def _about_subject(
+def _select_for_subject(
     topic: Topic, sentences: Sequence[Sentence]
 ) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims for each aspect of a subject. If an aspect has none, or there are no
@@ -108,35 +112,37 @@ def _about_subject(
     about: list[Sentence] = []
     sentences_in_titles: list[Sentence] = []
     for sentence in sentences:
-        if mentions(topic.text, _text_with_place(sentence)):
+        if mentions(topic.text, _add_place_to_text(sentence)):
             about.append(sentence)
             if mentions(topic.text, sentence.place):
                 sentences_in_titles.append(sentence)
     claims: list[OfflineClaim] = []
     gaps: list[str] = []
     for aspect in topic.aspects:
-        matching = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
+        matching = _select_matching(
+            find_content_stems(aspect) or find_stems(aspect), about, _PER_ASPECT
+        )
         heading = f"{aspect[:1].upper()}{aspect[1:]}"
         for sentence in matching:
-            claims.append(_claim_of_subject(topic.text, heading, sentence))
+            claims.append(_build_subject_claim(topic.text, heading, sentence))
         if not matching:
-            gaps.append(gap_of_words([aspect], topic.text))
+            gaps.append(describe_gap([aspect], topic.text))
     if claims and not gaps:
         if sentences_in_titles:
-            claims.insert(0, _claim_of_subject(topic.text, topic.text, sentences_in_titles[0]))
+            claims.insert(0, _build_subject_claim(topic.text, topic.text, sentences_in_titles[0]))
         return claims, gaps
-    sections = _first_of_sections(sentences_in_titles)
+    sections = _select_first_of_sections(sentences_in_titles)
     rest = [sentence for sentence in about if sentence not in sections]
     limit = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:
         heading = topic.text
         if len(sentence.headings) > 1 and not mentions(topic.text, sentence.headings[-1]):
             heading = sentence.headings[-1]
-        claims.append(_claim_of_subject(topic.text, heading, sentence))
+        claims.append(_build_subject_claim(topic.text, heading, sentence))
     return claims[:limit], gaps
 
 
-def _about_question(
+def _select_for_question(
     topic: Topic, sentences: Sequence[Sentence]
 ) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims that match the words of a question, and a gap for words in no sentence.
@@ -144,55 +150,61 @@ def _about_question(
     For a subject that is not a question, return an overview of the sections with its words in
     their headings if no sentence matches.
     """
-    question_stems = content_stems(topic.text)
+    question_stems = find_content_stems(topic.text)
     seen: set[str] = set()
     for sentence in sentences:
-        seen |= _stems_with_place(sentence)
+        seen |= _find_stems_with_place(sentence)
     matching: list[Sentence] = []
     if question_stems:
         limit = _MAX_CLAIMS if _LIST.match(topic.text) else _MAX_ANSWERS
-        matching = _matching(question_stems, _candidates(topic, sentences, seen), limit)
+        matching = _select_matching(question_stems, _find_candidates(topic, sentences, seen), limit)
     if not matching and not topic.text.endswith("?"):
-        return _overview_claims(question_stems, sentences), []
+        return _select_overview_claims(question_stems, sentences), []
     unseen_words: list[str] = []
-    for word in content_words(topic.text):
-        if len(word) > 1 and not stems_of(word) & seen:
+    for word in find_content_words(topic.text):
+        if len(word) > 1 and not find_stems(word) & seen:
             unseen_words.append(word)
-    gaps = [gap_of_words(unseen_words)] if unseen_words else []
+    gaps = [describe_gap(unseen_words)] if unseen_words else []
     claims: list[OfflineClaim] = []
     for sentence in sorted(matching, key=list(sentences).index):
-        claims.append(_claim_in_context(topic.text, sentence))
+        claims.append(_build_claim_in_context(topic.text, sentence))
     return claims, gaps
 
 
-def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> Sequence[Sentence]:
+def _find_candidates(
+    topic: Topic, sentences: Sequence[Sentence], seen: Set[str]
+) -> Sequence[Sentence]:
     """Return the sentences that have a name of the topic. If the topic has no names, return
     all sentences, or none if most words of the topic are not in `seen`.
     """
     if topic.names:
         candidates: list[Sentence] = []
         for sentence in sentences:
-            if mentions_any(topic.names, _text_with_place(sentence)):
+            if mentions_any(topic.names, _add_place_to_text(sentence)):
                 candidates.append(sentence)
         return candidates
-    topic_stems = content_stems(topic.text)
+    topic_stems = find_content_stems(topic.text)
     if 2 * len(topic_stems - seen) > len(topic_stems) or not topic_stems & seen:
         return []
     return sentences
 
 
-def _overview_claims(question_stems: Set[str], sentences: Sequence[Sentence]) -> list[OfflineClaim]:
+def _select_overview_claims(
+    question_stems: Set[str], sentences: Sequence[Sentence]
+) -> list[OfflineClaim]:
     """Return claims of an overview of the sections with all of these words in their headings."""
     titled_sentences = [
-        sentence for sentence in sentences if question_stems <= stems_of(sentence.place)
+        sentence for sentence in sentences if question_stems <= find_stems(sentence.place)
     ]
     claims: list[OfflineClaim] = []
-    for sentence in _overview(titled_sentences):
-        claims.append(_claim_in_context("", sentence))
+    for sentence in _select_overview(titled_sentences):
+        claims.append(_build_claim_in_context("", sentence))
     return claims
 
 
-def _matching(stems: frozenset[str], sentences: Sequence[Sentence], limit: int) -> list[Sentence]:
+def _select_matching(
+    stems: frozenset[str], sentences: Sequence[Sentence], limit: int
+) -> list[Sentence]:
     """Return at most `limit` sentences that have most of the words, the best first. Of
     equal scores, the earlier sentence comes first.
 
@@ -200,13 +212,13 @@ def _matching(stems: frozenset[str], sentences: Sequence[Sentence], limit: int) 
     """
     weights: dict[str, float] = {}
     for stem in sorted(stems):
-        count = sum(stem in stems_of(sentence.text) for sentence in sentences)
+        count = sum(stem in find_stems(sentence.text) for sentence in sentences)
         weights[stem] = math.log(1 + len(sentences) / (1 + count)) ** 2
     scored_sentences = []
     for sentence in sentences:
-        in_text = stems_of(sentence.text)
-        in_place = stems_of(sentence.place) - in_text
-        score = _weight_of(in_text, weights) + _PLACE_WEIGHT * _weight_of(in_place, weights)
+        in_text = find_stems(sentence.text)
+        in_place = find_stems(sentence.place) - in_text
+        score = _sum_weights(in_text, weights) + _PLACE_WEIGHT * _sum_weights(in_place, weights)
         scored_sentences.append((score, sentence))
     scored_sentences.sort(key=lambda pair: -pair[0])
     matches: list[Sentence] = []
@@ -218,16 +230,16 @@ def _matching(stems: frozenset[str], sentences: Sequence[Sentence], limit: int) 
     return matches
 
 
-def _weight_of(stems: Set[str], weights: Mapping[str, float]) -> float:
+def _sum_weights(stems: Set[str], weights: Mapping[str, float]) -> float:
     """Return the sum of the weights of these stems."""
     return sum(weight for stem, weight in weights.items() if stem in stems)
 
 
-def _overview(sentences: Iterable[Sentence]) -> list[Sentence]:
+def _select_overview(sentences: Iterable[Sentence]) -> list[Sentence]:
     """Return the first sentence of each section, or of each document if there are more than
     `_MAX_CLAIMS` sections.
     """
-    firsts = _first_of_sections(sentences)
+    firsts = _select_first_of_sections(sentences)
     if len(firsts) <= _MAX_CLAIMS:
         return firsts
     by_source: dict[str, Sentence] = {}
@@ -236,22 +248,22 @@ def _overview(sentences: Iterable[Sentence]) -> list[Sentence]:
     return list(reversed(by_source.values()))
 
 
-def _first_of_sections(sentences: Iterable[Sentence]) -> list[Sentence]:
+def _select_first_of_sections(sentences: Iterable[Sentence]) -> list[Sentence]:
     firsts: dict[tuple[str, ...], Sentence] = {}
     for sentence in sentences:
         firsts.setdefault((sentence.source, *sentence.headings), sentence)
     return list(firsts.values())
 
 
-def _text_with_place(sentence: Sentence) -> str:
+def _add_place_to_text(sentence: Sentence) -> str:
     return f"{sentence.text} {sentence.place}"
 
 
-def _stems_with_place(sentence: Sentence) -> frozenset[str]:
-    return stems_of(sentence.text) | stems_of(sentence.place)
+def _find_stems_with_place(sentence: Sentence) -> frozenset[str]:
+    return find_stems(sentence.text) | find_stems(sentence.place)
 
 
-def _claim_of_subject(subject: str, heading: str, sentence: Sentence) -> OfflineClaim:
+def _build_subject_claim(subject: str, heading: str, sentence: Sentence) -> OfflineClaim:
     """Return the claim of a sentence. The subject precedes a sentence that does not name it."""
     text = sentence.text
     if not mentions(subject, text):
@@ -259,12 +271,12 @@ def _claim_of_subject(subject: str, heading: str, sentence: Sentence) -> Offline
     return OfflineClaim("", text, sentence.source, (sentence.quote,), heading)
 
 
-def _claim_in_context(heading: str, sentence: Sentence) -> OfflineClaim:
+def _build_claim_in_context(heading: str, sentence: Sentence) -> OfflineClaim:
     """Return the claim of a sentence, with its headings in front if they share no word with
     the sentence.
     """
     above = ", ".join(sentence.headings)
     text = sentence.text
-    if above and not content_stems(above) & stems_of(text):
+    if above and not find_content_stems(above) & find_stems(text):
         text = f"{above}: {text}"
     return OfflineClaim("", text, sentence.source, (sentence.quote,), heading)

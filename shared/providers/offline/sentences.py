@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from handoff_queue.shared.providers.offline.words import words_of
+from handoff_queue.shared.providers.offline.words import split_words
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """Delimiter by file suffix. The delimiter is `;` if the first line of a CSV file has more
@@ -27,7 +27,7 @@ _MAX_QUOTE_CHARS = 2_000
 _SEPARATOR = re.compile(r"[\s|:]*+-[\s|:-]*+")
 
 
-def delimiter_of(source: str, text: str) -> str | None:
+def find_delimiter(source: str, text: str) -> str | None:
     """Return the character between the fields of a CSV or TSV file, or None for any other file."""
     delimiter = _DELIMITERS.get(PurePosixPath(source).suffix.lower())
     header = text.partition("\n")[0]
@@ -36,7 +36,7 @@ def delimiter_of(source: str, text: str) -> str | None:
     return delimiter
 
 
-def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple[str, str]]:
+def iterate_file_rows(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple[str, str]]:
     """Yield the quote and the wording of each row of a table file, without the first row.
 
     Args:
@@ -57,7 +57,7 @@ def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple
             if number == 0:
                 columns = cells if is_start else []
             elif any(cells) and len(quote) <= _MAX_QUOTE_CHARS:
-                yield quote, _wording(cells, columns)
+                yield quote, _format_row(cells, columns)
     except csv.Error:
         return
 
@@ -67,11 +67,11 @@ def is_row(line: str) -> bool:
     return line.startswith("|") or " | " in line
 
 
-def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+def iterate_table_rows(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the quote and the wording of each row of a table. A first row without digits and
     empty cells is the header, which is left out.
     """
-    rows = list(map(cells_of, lines))
+    rows = list(map(split_cells, lines))
     columns: list[str] = []
     first = 0
     if len(rows) > 1 and _is_header(rows[0]):
@@ -79,7 +79,7 @@ def rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         first = 1
     for line, cells in zip(lines[first:], rows[first:], strict=True):
         if any(cells[1:]) and not _SEPARATOR.fullmatch(line):
-            yield " ".join(line.strip("|").split()), _wording(cells, columns)
+            yield " ".join(line.strip("|").split()), _format_row(cells, columns)
 
 
 def _is_header(cells: Sequence[str]) -> bool:
@@ -87,7 +87,7 @@ def _is_header(cells: Sequence[str]) -> bool:
     return all(cell and not re.search(r"\d", cell) for cell in cells[1:])
 
 
-def cells_of(line: str) -> list[str]:
+def split_cells(line: str) -> list[str]:
     """Return the cells of a row of a Markdown table."""
     cells: list[str] = []
     for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")):
@@ -95,7 +95,7 @@ def cells_of(line: str) -> list[str]:
     return cells
 
 
-def _wording(cells: Sequence[str], columns: Sequence[str]) -> str:
+def _format_row(cells: Sequence[str], columns: Sequence[str]) -> str:
     """Return a row in words: `Ember: Price $1,099, Weight 1.9 kg`."""
     first, *others = cells
     pairs: list[str] = []
@@ -149,11 +149,11 @@ class Sentence:
     @property
     def place(self) -> str:
         """The headings and the name of the document, as one text."""
-        return " ".join([*self.headings, name_of(self.source)])
+        return " ".join([*self.headings, build_name(self.source)])
 
 
 @lru_cache(maxsize=256)
-def sentences_of(
+def parse_sentences(
     text: str, source: str, *, is_start: bool = True, is_end: bool = True
 ) -> tuple[Sentence, ...]:
     """Return the whole sentences of a text, without headings and code.
@@ -165,18 +165,18 @@ def sentences_of(
         is_end: True if the text has the end of the document. Otherwise the last list item or row
             of a table file may be cut, and is left out.
     """
-    if delimiter := delimiter_of(source, text):
+    if delimiter := find_delimiter(source, text):
         if not is_end and not text.endswith("\n"):
             text = text[: text.rfind("\n") + 1]
-        rows = rows_of_file(text, delimiter, is_start=is_start)
+        rows = iterate_file_rows(text, delimiter, is_start=is_start)
         return tuple(Sentence(quote, wording, source) for quote, wording in rows)
     is_marked_up = PurePosixPath(source).suffix.lower() in _MARKED_UP or "://" in source
-    blocks = list(_blocks(text, is_start=is_start))
+    blocks = list(_iterate_blocks(text, is_start=is_start))
     sentences: list[Sentence] = []
     for number, block in enumerate(blocks):
         lacks_start = number == 0 and not is_start
         lacks_end = number == len(blocks) - 1 and not is_end
-        for quote in _quotes_of(block, lacks_start=lacks_start, lacks_end=lacks_end):
+        for quote in _list_quotes(block, lacks_start=lacks_start, lacks_end=lacks_end):
             plain = block.wording or quote
             if is_marked_up:
                 plain = _without_markup(plain)
@@ -206,7 +206,7 @@ def split_sentences(block: str) -> list[str]:
     return sentences
 
 
-def name_of(source: str) -> str:
+def build_name(source: str) -> str:
     """Return a readable name of a document from its path."""
     stem = source.rstrip("/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
     return re.sub(r"[-_]+", " ", stem) or source
@@ -241,7 +241,7 @@ class _DocumentBlock(NamedTuple):
     """Headings above the block, from the title of the document down."""
 
 
-def _quotes_of(block: _DocumentBlock, *, lacks_start: bool, lacks_end: bool) -> list[str]:
+def _list_quotes(block: _DocumentBlock, *, lacks_start: bool, lacks_end: bool) -> list[str]:
     """Return the row, or the sentences of a block that are statements.
 
     Args:
@@ -263,7 +263,7 @@ def _quotes_of(block: _DocumentBlock, *, lacks_start: bool, lacks_end: bool) -> 
 
 def _is_statement(piece: str, *, is_whole_item: bool) -> bool:
     """Return whether a piece is a labelled value, or a sentence or list item of 4 to 60 words."""
-    count = len(words_of(piece))
+    count = len(split_words(piece))
     if _LABELLED.match(piece) and count <= _MAX_LABELLED_WORDS:
         return piece[-1] not in ":?,;"
     has_end = re.search(rf"[.!。！][{CLOSING}]*$", piece) is not None
@@ -271,11 +271,11 @@ def _is_statement(piece: str, *, is_whole_item: bool) -> bool:
     return (has_end or is_item) and _MIN_WORDS <= count <= _MAX_WORDS
 
 
-def _blocks(text: str, *, is_start: bool) -> Iterator[_DocumentBlock]:
+def _iterate_blocks(text: str, *, is_start: bool) -> Iterator[_DocumentBlock]:
     """Yield the blocks of a text below their headings. A short first block is the title."""
     titles: dict[int, str] = {}
     is_first = is_start
-    for block in _raw_blocks(_HIDDEN.sub("\n", text)):
+    for block in _iterate_raw_blocks(_HIDDEN.sub("\n", text)):
         level = block.level
         if is_first and _is_title(block):
             level = 1
@@ -293,19 +293,19 @@ def _is_title(block: _DocumentBlock) -> bool:
     return block.kind == "text" and block.text[-1].isalnum() and is_short
 
 
-def _raw_blocks(text: str) -> Iterator[_DocumentBlock]:
+def _iterate_raw_blocks(text: str) -> Iterator[_DocumentBlock]:
     """Yield the blocks of a text in their order, without the headings above them."""
     kind, lines = "text", list[str]()
     table: list[str] = []
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
         if table and not is_row(stripped):
-            for quote, wording in rows_of_table(table):
+            for quote, wording in iterate_table_rows(table):
                 yield _DocumentBlock("row", quote, wording)
             table = []
         heading = _HEADING.match(stripped)
         underline = _UNDERLINE.fullmatch(stripped)
-        item = _item_in(stripped)
+        item = _parse_item(stripped)
         if lines and (not stripped or heading or underline or item or is_row(stripped)):
             folded = " ".join(" ".join(lines).split())
             if underline and kind == "text" and len(lines) == 1:
@@ -329,7 +329,7 @@ def _without_closing_marks(heading: str) -> str:
     return heading.rstrip("#").rstrip() or heading
 
 
-def _item_in(line: str) -> str | None:
+def _parse_item(line: str) -> str | None:
     """Return the text of a list item, a labelled value or a log line, and None for any other
     line.
     """

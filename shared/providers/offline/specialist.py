@@ -14,29 +14,29 @@ from typing import Any, NamedTuple
 from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
     MissingFact,
-    gaps_in,
+    find_markers,
     join_places,
-    markers_in,
     open_gaps,
+    parse_gaps,
     without_found_words,
 )
 from handoff_queue.shared.providers.offline.conversation import (
     OfflineClaim,
     RequestParts,
-    documents_in,
-    objects_in,
+    iterate_objects,
+    parse_documents,
 )
-from handoff_queue.shared.providers.offline.drafts import claims_by_subject, draft
+from handoff_queue.shared.providers.offline.drafts import draft, group_claims_by_subject
 from handoff_queue.shared.providers.offline.json_schema_filling import fill, is_valid
 from handoff_queue.shared.providers.offline.request_text import (
-    request_in,
+    explain_unanswerable,
+    extract_request,
     understand,
-    why_not_answerable,
 )
-from handoff_queue.shared.providers.offline.selection import Topic, find_claims, topics_of
-from handoff_queue.shared.providers.offline.sentences import Sentence, name_of, sentences_of
+from handoff_queue.shared.providers.offline.selection import Topic, find_claims, find_topics
+from handoff_queue.shared.providers.offline.sentences import Sentence, build_name, parse_sentences
 from handoff_queue.shared.providers.offline.words import (
-    content_words,
+    find_content_words,
     join_with_and,
     mentions,
 )
@@ -87,22 +87,22 @@ def next_calls(conversation: RequestParts) -> list[dict[str, Any]]:
     """Return the tool calls of this turn: all new searches, or else all new documents to read.
     The list is empty if the answer is due.
     """
-    if _is_writing(conversation) or _why_not(conversation):
+    if _is_writing(conversation) or _explain_unanswerable(conversation):
         return []
     searches: list[dict[str, Any]] = []
     pages: list[dict[str, Any]] = []
-    for topic in topics_of(conversation.task):
-        for query in _queries(topic):
+    for topic in find_topics(conversation.task):
+        for query in _build_queries(topic):
             searches.append({"query": query, "limit": _MAX_HITS})
-        pages += _pages(conversation, topic)
+        pages += _build_page_arguments(conversation, topic)
     for name, inputs in ((SEARCH, searches), (READ, pages)):
-        calls = _new_calls(conversation, name, inputs[:_MAX_CALLS])
+        calls = _build_new_calls(conversation, name, inputs[:_MAX_CALLS])
         if calls and name in conversation.tools:
             return calls
     return []
 
 
-def _new_calls(
+def _build_new_calls(
     conversation: RequestParts, name: str, inputs: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the calls of a tool that no earlier turn has made, each once."""
@@ -118,25 +118,25 @@ def _new_calls(
     return calls
 
 
-def answer(conversation: RequestParts) -> dict[str, Any]:
+def build_answer(conversation: RequestParts) -> dict[str, Any]:
     """Return the answer envelope. If the output must match a schema, it is filled from the
     claims.
     """
     if _is_writing(conversation):
         claims = conversation.claims
-        envelope = _envelope_from_context(conversation, claims)
-    elif reason := _why_not(conversation):
-        return _envelope("partial", reason, problem=reason)
+        envelope = _build_envelope_from_context(conversation, claims)
+    elif reason := _explain_unanswerable(conversation):
+        return _build_envelope("partial", reason, problem=reason)
     else:
         research = _find_claims(conversation)
         claims = research.claims
-        envelope = _envelope_from_documents(conversation, research)
+        envelope = _build_envelope_from_documents(conversation, research)
     form = conversation.output_format
     if form and not is_valid(envelope["output"], form):
-        subjects = understand(request_in(conversation.task)).subjects
-        form_answer = fill(form, claims, claims_by_subject(subjects, claims))
+        subjects = understand(extract_request(conversation.task)).subjects
+        form_answer = fill(form, claims, group_claims_by_subject(subjects, claims))
         used_claims = [claim for claim in claims if claim.id in form_answer.used_ids]
-        envelope |= {"output": form_answer.value, "claims": _claims_to_json(used_claims)}
+        envelope |= {"output": form_answer.value, "claims": _convert_claims(used_claims)}
         if form_answer.missing and envelope["status"] != "needs_input":
             envelope["status"] = "partial"
             if form_answer.value is None:
@@ -147,15 +147,15 @@ def answer(conversation: RequestParts) -> dict[str, Any]:
 
 def _find_claims(conversation: RequestParts) -> _Research:
     """Return the claims that the documents support, with the gaps."""
-    sentences = _sentences(conversation)
+    sentences = _collect_sentences(conversation)
     place = _place_read(conversation)
     lines: list[str] = []
-    for page in _pages_in_scope(conversation):
+    for page in _iterate_pages_in_scope(conversation):
         lines += page.text.splitlines()
     claims_by_text: dict[str, OfflineClaim] = {}
     gaps: list[MissingFact] = []
     topics_without_claims: list[Topic] = []
-    for topic in topics_of(conversation.task):
+    for topic in find_topics(conversation.task):
         claims, topic_gaps = find_claims(topic, sentences)
         for topic_gap in topic_gaps:
             # A line without a sentence, such as a line of code, may have the word.
@@ -169,19 +169,21 @@ def _find_claims(conversation: RequestParts) -> _Research:
     return _Research(list(claims_by_text.values()), gaps, topics_without_claims)
 
 
-def _envelope_from_documents(conversation: RequestParts, research: _Research) -> dict[str, Any]:
+def _build_envelope_from_documents(
+    conversation: RequestParts, research: _Research
+) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
     """
     claims, gaps, missing = research
-    output = draft(request_in(conversation.task), claims, gaps)
+    output = draft(extract_request(conversation.task), claims, gaps)
     if claims:
-        return _envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
+        return _build_envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
     missing_topics = join_with_and([topic.gap for topic in missing])
     problem = f"not found in {_place_read(conversation)}: {missing_topics}"
     if conversation.paths or _has_searched(conversation):
-        return _envelope("partial", output, problem=problem)
-    return _envelope("needs_input", output, needs=_needs_of(missing), problem=problem)
+        return _build_envelope("partial", output, problem=problem)
+    return _build_envelope("needs_input", output, needs=_needs_of(missing), problem=problem)
 
 
 def _needs_of(missing: Iterable[Topic]) -> str:
@@ -208,21 +210,21 @@ def _has_searched(conversation: RequestParts) -> bool:
     )
 
 
-def _envelope_from_context(
+def _build_envelope_from_context(
     conversation: RequestParts, claims: list[OfflineClaim]
 ) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
-    request = request_in(conversation.task)
+    request = extract_request(conversation.task)
     gaps = open_gaps(conversation.results)
     for result in conversation.results:
-        states_nothing = not result.claims and not markers_in(result.text)
-        if states_nothing and not gaps_in(result.text):
+        states_nothing = not result.claims and not find_markers(result.text)
+        if states_nothing and not parse_gaps(result.text):
             gaps.append(
                 MissingFact(f"anything from {result.step} ({result.status})", _FROM_RESULTS)
             )
     missing: list[str] = []
     unnamed_subjects: list[MissingFact] = []
-    for subject, about in claims_by_subject(understand(request).subjects, claims).items():
+    for subject, about in group_claims_by_subject(understand(request).subjects, claims).items():
         if not about:
             missing.append(subject)
             if not any(subject in gap.text for gap in gaps):
@@ -231,21 +233,21 @@ def _envelope_from_context(
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
         steps = join_with_and([result.step for result in conversation.results])
-        return _envelope("partial", output, problem=f"no claims came from {steps}")
+        return _build_envelope("partial", output, problem=f"no claims came from {steps}")
     if missing:
         problem = f"the results say nothing about {join_with_and(missing)}"
-        return _envelope("partial", output, confidence=0.5, problem=problem)
-    return _envelope("ok", output, confidence=0.6 if gaps else 0.9)
+        return _build_envelope("partial", output, confidence=0.5, problem=problem)
+    return _build_envelope("ok", output, confidence=0.6 if gaps else 0.9)
 
 
-def _envelope(
+def _build_envelope(
     status: str, output: str, claims: Sequence[OfflineClaim] = (), **more: Any
 ) -> dict[str, Any]:
-    envelope = {"status": status, "output": output, "claims": _claims_to_json(claims)}
+    envelope = {"status": status, "output": output, "claims": _convert_claims(claims)}
     return {**envelope, "confidence": 0.0, "needs": None, "problem": None, **more}
 
 
-def _claims_to_json(claims: Sequence[OfflineClaim]) -> list[dict[str, Any]]:
+def _convert_claims(claims: Sequence[OfflineClaim]) -> list[dict[str, Any]]:
     """Return claims in the form of the answer envelope."""
     claims_json: list[dict[str, Any]] = []
     for claim in claims:
@@ -266,45 +268,45 @@ def _is_writing(conversation: RequestParts) -> bool:
     return not has_search or _RESEARCH.match(conversation.task) is None
 
 
-def _why_not(conversation: RequestParts) -> str | None:
+def _explain_unanswerable(conversation: RequestParts) -> str | None:
     """Return the reason why quotes cannot answer the task, or None if they may."""
-    texts = [request_in(conversation.task)]
-    for topic in topics_of(conversation.task):
+    texts = [extract_request(conversation.task)]
+    for topic in find_topics(conversation.task):
         if not topic.is_subject:
             texts.append(topic.text)
     for text in texts:
-        if reason := why_not_answerable(text):
+        if reason := explain_unanswerable(text):
             return reason
     return None
 
 
-def _queries(topic: Topic) -> list[str]:
+def _build_queries(topic: Topic) -> list[str]:
     """Return the queries of the searches for a topic."""
     if not topic.is_subject:
-        return [" ".join(content_words(topic.text)[:_MAX_QUERY_WORDS]) or topic.text[:200]]
+        return [" ".join(find_content_words(topic.text)[:_MAX_QUERY_WORDS]) or topic.text[:200]]
     queries = [topic.text]
     for aspect in topic.aspects:
         queries.append(f"{topic.text} {aspect}")
     return queries
 
 
-def _pages(conversation: RequestParts, topic: Topic) -> list[dict[str, Any]]:
+def _build_page_arguments(conversation: RequestParts, topic: Topic) -> list[dict[str, Any]]:
     """Return the arguments of `read_document` for a topic: the documents that the task names,
     then the documents with the best hits. They are at most `_MAX_READ` if the topic has
     words.
     """
-    has_words = bool(content_words(topic.text))
+    has_words = bool(find_content_words(topic.text))
     weights: dict[str, float] = defaultdict(float)
     starts: dict[str, int] = {}
-    for rank, hit in enumerate(_hits(conversation)):
+    for rank, hit in enumerate(_iterate_hits(conversation)):
         source, start = hit["source"], hit.get("offset", 0)
         weights[source] += 1 / (1 + rank)
         starts[source] = min(starts.get(source, start), start)
     for path in conversation.paths:
-        if not has_words or mentions(name_of(path), topic.text):
+        if not has_words or mentions(build_name(path), topic.text):
             weights[path] += 0.0
     best = sorted(weights, key=lambda source: (-weights[source], source))
-    sources = [*_paths_in_task(conversation), *best]
+    sources = [*_find_paths_in_task(conversation), *best]
     if has_words:
         sources = sources[:_MAX_READ]
     pages = []
@@ -317,7 +319,7 @@ def _pages(conversation: RequestParts, topic: Topic) -> list[dict[str, Any]]:
     return pages
 
 
-def _paths_in_task(conversation: RequestParts) -> list[str]:
+def _find_paths_in_task(conversation: RequestParts) -> list[str]:
     paths: list[str] = []
     for path in conversation.paths:
         if path in conversation.task:
@@ -325,15 +327,15 @@ def _paths_in_task(conversation: RequestParts) -> list[str]:
     return paths
 
 
-def _sentences(conversation: RequestParts) -> list[Sentence]:
+def _collect_sentences(conversation: RequestParts) -> list[Sentence]:
     """Return the sentences of the pages that were read.
 
     If the task names documents, only the sentences of these documents are returned.
     """
     distinct: dict[tuple[str, str], Sentence] = {}
-    for page in _pages_in_scope(conversation):
+    for page in _iterate_pages_in_scope(conversation):
         is_start, is_end = page.offset == 0, page.end >= page.total_chars
-        for sentence in sentences_of(page.text, page.source, is_start=is_start, is_end=is_end):
+        for sentence in parse_sentences(page.text, page.source, is_start=is_start, is_end=is_end):
             distinct.setdefault((sentence.source, sentence.quote), sentence)
     return list(distinct.values())
 
@@ -344,7 +346,7 @@ def _place_read(conversation: RequestParts) -> str:
     """
     ends: dict[str, dict[int, int]] = {}
     totals: dict[str, int] = {}
-    for page in _pages_in_scope(conversation):
+    for page in _iterate_pages_in_scope(conversation):
         ends.setdefault(page.source, {})[page.offset] = page.end
         totals[page.source] = page.total_chars
     names: list[str] = []
@@ -357,15 +359,15 @@ def _place_read(conversation: RequestParts) -> str:
     return join_places(names) or ALL_DOCUMENTS
 
 
-def _pages_in_scope(conversation: RequestParts) -> Iterator[_PageRead]:
+def _iterate_pages_in_scope(conversation: RequestParts) -> Iterator[_PageRead]:
     """Yield the pages that were read. If the task names documents, only their pages count."""
-    named_paths = _paths_in_task(conversation)
-    for page in _pages_read(conversation):
+    named_paths = _find_paths_in_task(conversation)
+    for page in _iterate_pages_read(conversation):
         if not named_paths or page.source in named_paths:
             yield page
 
 
-def _pages_read(conversation: RequestParts) -> Iterator[_PageRead]:
+def _iterate_pages_read(conversation: RequestParts) -> Iterator[_PageRead]:
     """Yield the pages that the handoff, its searches and its reads have shown. A short document
     is one page.
     """
@@ -373,7 +375,7 @@ def _pages_read(conversation: RequestParts) -> Iterator[_PageRead]:
         yield _PageRead(source, 0, len(text), text)
     for call in conversation.calls:
         if call.name == SEARCH:
-            documents, _ = documents_in(call.result)
+            documents, _ = parse_documents(call.result)
             for source, text in documents:
                 yield _PageRead(source, 0, len(text), text)
         if call.name == READ and call.result.startswith("{"):
@@ -382,9 +384,9 @@ def _pages_read(conversation: RequestParts) -> Iterator[_PageRead]:
             yield _PageRead(page["source"], page["offset"], page["total_chars"], text)
 
 
-def _hits(conversation: RequestParts) -> Iterator[dict[str, Any]]:
+def _iterate_hits(conversation: RequestParts) -> Iterator[dict[str, Any]]:
     for call in conversation.calls:
         if call.name == SEARCH:
-            for hit in objects_in(call.result, "source"):
+            for hit in iterate_objects(call.result, "source"):
                 if "snippet" in hit:
                     yield hit

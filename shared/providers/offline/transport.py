@@ -24,18 +24,18 @@ from handoff_queue.shared.providers.offline.conversation import (
     RequestParts,
     only_properties,
 )
-from handoff_queue.shared.providers.offline.specialist import answer, next_calls
+from handoff_queue.shared.providers.offline.specialist import build_answer, next_calls
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
 Block = dict[str, Any]
 _ROLES: Mapping[frozenset[str], Callable[[RequestParts], dict[str, Any]]] = {
-    frozenset({"route", "specialist"}): planning.route,
+    frozenset({"route", "specialist"}): planning.choose_route,
     frozenset({"steps", "synthesis"}): planning.plan,
     frozenset({"resolutions"}): planning.resolve_needs,
     frozenset({"decision", "why"}): planning.replan,
     frozenset({"verdict", "revisions"}): reviewing.assess,
     frozenset({"settlements"}): reviewing.settle_conflicts,
-    frozenset({"rulings"}): reviewing.rule_on_points,
+    frozenset({"rulings"}): reviewing.leave_points_undecided,
 }
 """Functions of the supervisor's roles, by fields that only the answers of the role have."""
 _ENVELOPE = frozenset({"status", "output"})
@@ -52,24 +52,24 @@ def reply_to(conversation: RequestParts) -> list[Block]:
     fields = frozenset(conversation.schema.get("properties", {}))
     for marks, role in _ROLES.items():
         if marks <= fields:
-            return [_text(role(conversation))]
+            return [_build_text_block(role(conversation))]
     if conversation.schema and not fields >= _ENVELOPE:
         names = ", ".join(sorted(fields)) or "no fields"
         raise RefusedRequest(f"the offline model has no answer in the form with {names}")
     output_fields = frozenset(conversation.output_format.get("properties", {}))
     if output_fields == _FACT_CHECK:
-        return [_text(reviewing.check_facts(conversation))]
+        return [_build_text_block(reviewing.check_facts(conversation))]
     if "scores" in output_fields and '\n{"answer":' in conversation.task:
-        return [_text(reviewing.grade(conversation))]
+        return [_build_text_block(reviewing.grade(conversation))]
     if calls := next_calls(conversation):
         return calls
-    envelope = answer(conversation)
+    envelope = build_answer(conversation)
     if not conversation.schema:
-        return [{"type": "text", "text": _markdown(conversation, envelope)}]
-    return [_text(only_properties(envelope, conversation.schema))]
+        return [{"type": "text", "text": _format_markdown(conversation, envelope)}]
+    return [_build_text_block(only_properties(envelope, conversation.schema))]
 
 
-def _markdown(conversation: RequestParts, envelope: dict[str, Any]) -> str:
+def _format_markdown(conversation: RequestParts, envelope: dict[str, Any]) -> str:
     """Return an answer with the notes that the request asks for."""
     if not conversation.has_notes:
         return str(envelope["output"])
@@ -78,7 +78,7 @@ def _markdown(conversation: RequestParts, envelope: dict[str, Any]) -> str:
     return with_notes(envelope)
 
 
-def _text(value: dict[str, Any]) -> Block:
+def _build_text_block(value: dict[str, Any]) -> Block:
     return {"type": "text", "text": json.dumps(value, ensure_ascii=False, indent=1)}
 
 
@@ -95,10 +95,10 @@ class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        return _response(request, request.read())
+        return _build_response(request, request.read())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return _response(request, await request.aread())
+        return _build_response(request, await request.aread())
 
 
 class _Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -106,33 +106,33 @@ class _Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         self._message = message
 
     def __iter__(self) -> Iterator[bytes]:
-        return _events(self._message)
+        return _iterate_events(self._message)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for event in self:
             yield event
 
 
-def _response(request: httpx2.Request, body: bytes) -> httpx2.Response:
+def _build_response(request: httpx2.Request, body: bytes) -> httpx2.Response:
     digest = hashlib.sha256(body).hexdigest()
     request_id = f"req_offline_{digest[:16]}"
     headers = {"request-id": request_id}
     if request.url.path != "/v1/messages" or request.method != "POST":
         requested_route = f"{request.method} {request.url.path}"
         text = f"Not found: {requested_route} (the offline model serves POST /v1/messages only)"
-        return _error(404, "not_found_error", text, request_id)
+        return _build_error(404, "not_found_error", text, request_id)
     try:
         values = _parse(body)
-        message = _message(values, digest)
+        message = _build_message(values, digest)
     except RefusedRequest as error:
-        return _error(400, "invalid_request_error", str(error), request_id)
+        return _build_error(400, "invalid_request_error", str(error), request_id)
     if values.get("stream"):
         headers["content-type"] = "text/event-stream"
         return httpx2.Response(200, headers=headers, stream=_Stream(message))
     return httpx2.Response(200, headers=headers, json=message)
 
 
-def _error(status: int, kind: str, text: str, request_id: str) -> httpx2.Response:
+def _build_error(status: int, kind: str, text: str, request_id: str) -> httpx2.Response:
     error = {"type": kind, "message": text}
     content = {"type": "error", "error": error, "request_id": request_id}
     return httpx2.Response(status, headers={"request-id": request_id}, json=content)
@@ -148,7 +148,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
+def _build_message(request: dict[str, Any], digest: str) -> dict[str, Any]:
     """Return the message that answers a request. Its ids come from the digest of the request's
     body.
     """
@@ -158,14 +158,14 @@ def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
         if block["type"] == "tool_use":
             block["id"] = f"toolu_offline_{digest[:16]}_{index}"
             stop_reason = "tool_use"
-    if _tokens_of(content) > request["max_tokens"]:
+    if _count_tokens(content) > request["max_tokens"]:
         content, stop_reason = _cut_content(content, request["max_tokens"]), "max_tokens"
     input_parts: list[Any] = []
     for key in ("system", "messages", "tools", "output_config"):
         input_parts.append(request.get(key))
     usage = {
         "input_tokens": _estimate(json.dumps(input_parts, ensure_ascii=False)),
-        "output_tokens": min(_tokens_of(content), request["max_tokens"]),
+        "output_tokens": min(_count_tokens(content), request["max_tokens"]),
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
     }
@@ -186,7 +186,7 @@ def _estimate(text: str) -> int:
     return max(1, -(-len(text) // _CHARS_PER_TOKEN))
 
 
-def _tokens_of(content: list[dict[str, Any]]) -> int:
+def _count_tokens(content: list[dict[str, Any]]) -> int:
     text = ""
     for block in content:
         text += block.get("text") or json.dumps(block)
@@ -205,12 +205,12 @@ def _cut_content(content: list[dict[str, Any]], max_tokens: int) -> list[dict[st
     return kept_blocks
 
 
-def _events(message: dict[str, Any]) -> Iterator[bytes]:
+def _iterate_events(message: dict[str, Any]) -> Iterator[bytes]:
     """Yield the server-sent events of a message, in the order of the real API."""
     usage = {**message["usage"], "output_tokens": 1}
     opening = {**message, "content": [], "stop_reason": None, "usage": usage}
-    yield _event("message_start", message=opening)
-    yield _event("ping")
+    yield _build_event("message_start", message=opening)
+    yield _build_event("ping")
     for index, block in enumerate(message["content"]):
         yield from _block_events(index, block)
     delta = {
@@ -220,8 +220,8 @@ def _events(message: dict[str, Any]) -> Iterator[bytes]:
         "container": None,
     }
     usage = {"output_tokens": message["usage"]["output_tokens"]}
-    yield _event("message_delta", delta=delta, usage=usage)
-    yield _event("message_stop")
+    yield _build_event("message_delta", delta=delta, usage=usage)
+    yield _build_event("message_stop")
 
 
 def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
@@ -233,13 +233,13 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
         empty = {**block, "text": ""}
         kind, key = "text_delta", "text"
         text = block["text"]
-    yield _event("content_block_start", index=index, content_block=empty)
+    yield _build_event("content_block_start", index=index, content_block=empty)
     for start in range(0, len(text), _DELTA_CHARS):
         delta = {"type": kind, key: text[start : start + _DELTA_CHARS]}
-        yield _event("content_block_delta", index=index, delta=delta)
-    yield _event("content_block_stop", index=index)
+        yield _build_event("content_block_delta", index=index, delta=delta)
+    yield _build_event("content_block_stop", index=index)
 
 
-def _event(name: str, **fields: Any) -> bytes:
+def _build_event(name: str, **fields: Any) -> bytes:
     data = json.dumps({"type": name, **fields}, ensure_ascii=False)
     return f"event: {name}\ndata: {data}\n\n".encode()

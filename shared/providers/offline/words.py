@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.text.word_forms import find_stem
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 """A character of a script without spaces between words. It counts as a word."""
@@ -23,35 +23,35 @@ _STOP_WORDS = frozenset(
 )
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words in lower case. A word may hold dots, hyphens and pluses: `c++`, `1.0`."""
     return _WORD.findall(_CJK.sub(r" \1 ", text.casefold()))
 
 
-def content_words(text: str) -> list[str]:
+def find_content_words(text: str) -> list[str]:
     """Return the words that are not stop words, each once, in order."""
     words: list[str] = []
-    for word in dict.fromkeys(words_of(text)):
+    for word in dict.fromkeys(split_words(text)):
         if word not in _STOP_WORDS:
             words.append(word)
     return words
 
 
 @lru_cache(maxsize=5_000)
-def stems_of(text: str) -> frozenset[str]:
+def find_stems(text: str) -> frozenset[str]:
     """Return the stems of the words and, for a word with hyphens, the stems of its parts."""
     stems: set[str] = set()
-    for word in words_of(text):
-        stems.add(stem(word))
+    for word in split_words(text):
+        stems.add(find_stem(word))
         for part in word.split("-"):
             if part:
-                stems.add(stem(part))
+                stems.add(find_stem(part))
     return frozenset(stems)
 
 
-def content_stems(text: str) -> frozenset[str]:
+def find_content_stems(text: str) -> frozenset[str]:
     """Return the stems of the words that are not stop words."""
-    return frozenset(map(stem, content_words(text)))
+    return frozenset(map(find_stem, find_content_words(text)))
 
 
 def mentions(name: str, text: str) -> bool:

@@ -224,7 +224,7 @@ _COUNTERS = (*_FIGURES, _LABELS, *_LINES, _MONTHS)
 """Counters that every process that calls a model keeps together with the others."""
 
 
-def _orders(name: str) -> tuple[str, ...]:
+def _match_orders(name: str) -> tuple[str, ...]:
     """Return the patterns of the sorted sets of one queue."""
     waiting = f"{keys.WAITING}{name}"
     fair = f"{keys.FAIR}{name}"
@@ -238,7 +238,7 @@ def _orders(name: str) -> tuple[str, ...]:
     )
 
 
-def _messages(name: str) -> str:
+def _name_messages(name: str) -> str:
     """Return the key of the hash with the messages of one queue."""
     return f"{keys.FAIR}{name}:messages"
 
@@ -247,7 +247,7 @@ ANY_SPECIALIST = "*"
 """Stands for all specialists of a private Redis, also for those whose workers start later."""
 
 
-def _patterns_of_any_name() -> tuple[str, ...]:
+def _match_any_name() -> tuple[str, ...]:
     """Return the patterns of all names of specialists. They match no key of the store, because
     they exclude its prefix.
     """
@@ -259,53 +259,53 @@ def _patterns_of_any_name() -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def _lists(names: Iterable[str]) -> tuple[str, ...]:
+def _match_lists(names: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the lists of some queues: a list has the name of its queue."""
     patterns: list[str] = []
     for name in names:
         if name == ANY_SPECIALIST:
-            patterns.extend(_patterns_of_any_name())
+            patterns.extend(_match_any_name())
         else:
             patterns.append(name)
     return tuple(patterns)
 
 
-def _queue(name: str) -> tuple[str, ...]:
+def _match_queue(name: str) -> tuple[str, ...]:
     """Return the patterns of the keys of one queue."""
-    return (*_lists([name]), *_orders(name), _messages(name))
+    return (*_match_lists([name]), *_match_orders(name), _name_messages(name))
 
 
-def _queues(names: Iterable[str]) -> tuple[str, ...]:
+def _match_queues(names: Iterable[str]) -> tuple[str, ...]:
     patterns: list[str] = []
     for name in names:
-        patterns.extend(_queue(name))
+        patterns.extend(_match_queue(name))
     return tuple(patterns)
 
 
 OWN_QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE)
 
 
-def _handoffs(specialists: Iterable[str]) -> tuple[str, ...]:
+def _match_handoffs(specialists: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the keys with the states of the handoffs of some specialists."""
     return tuple(f"{_JOB}:h:{name}:*" for name in specialists)
 
 
-def _prefixes(roles: Iterable[str]) -> tuple[str, ...]:
+def _match_prefixes(roles: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the keys with the prefixes that some roles have sent."""
     return tuple(keys.prompt_prefix(role, "*") for role in roles)
 
 
-def _turns(specialists: Iterable[str]) -> tuple[str, ...]:
+def _match_turns(specialists: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the keys with the turns of the handoffs of some specialists."""
     return tuple(f"{_JOB}:t:{name}:*" for name in specialists)
 
 
-def _drafts(specialists: Iterable[str]) -> tuple[str, ...]:
+def _match_drafts(specialists: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the keys with the drafts of the handoffs of some specialists."""
     return tuple(f"{_JOB}:draft:{name}:*" for name in specialists)
 
 
-def worker_access(specialists: Sequence[str]) -> RedisRights:
+def build_worker_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of the workers that serve some specialists.
 
     They know a job only by its id, so they may use the keys of every job, but the handoffs of
@@ -320,7 +320,7 @@ def worker_access(specialists: Sequence[str]) -> RedisRights:
     """
     orders: list[str] = []
     for specialist in specialists:
-        orders.extend(_orders(specialist))
+        orders.extend(_match_orders(specialist))
     return RedisRights(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         read_only_keys=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
@@ -331,16 +331,16 @@ def worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector((*LISTS, *KEYS), (*specialists, *KOMBU_LISTS)),
             Selector(("llen", *KEYS), KOMBU_NODES),
             Selector((*SORTED_SETS, *KEYS), (*orders, *KOMBU_SORTED_SETS)),
-            Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_messages, specialists))),
+            Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_name_messages, specialists))),
             Selector((*SETS, *KEYS), KOMBU_SETS),
             Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
-            Selector((*FIELDS, "type"), (_PROGRESS, *_handoffs(specialists))),
+            Selector((*FIELDS, "type"), (_PROGRESS, *_match_handoffs(specialists))),
             # not `hset`, `hdel`: a worker changes and removes no payload
             Selector(("hget", "hmget", "hexists", "hsetnx"), (_BLOB,)),
             # not `hget`: the digests of its task and of its result open the texts
-            Selector(("exists", "hexists"), _handoffs((CHILD_JOB_SPECIALIST,))),
-            Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(specialists)),
-            Selector(("set", "del"), _drafts(specialists)),
+            Selector(("exists", "hexists"), _match_handoffs((CHILD_JOB_SPECIALIST,))),
+            Selector(("rpush", "llen", "lrange", "del", "pexpire"), _match_turns(specialists)),
+            Selector(("set", "del"), _match_drafts(specialists)),
             Selector(("hget",), (_AGENTS,)),
             # not `lset`, `ltrim`: a worker changes and removes no event
             Selector(("rpush", "llen"), (_LOG,)),
@@ -366,25 +366,25 @@ def worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
-            Selector(("get", "set", "del"), _prefixes(specialists)),
+            Selector(("get", "set", "del"), _match_prefixes(specialists)),
             Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
                 ("exists", "zadd", "zrem", "zcard", "zscore", "zrangebyscore"),
-                _orders(SUPERVISOR_QUEUE),
+                _match_orders(SUPERVISOR_QUEUE),
             ),
-            Selector(("hset",), (_messages(SUPERVISOR_QUEUE),)),
+            Selector(("hset",), (_name_messages(SUPERVISOR_QUEUE),)),
         ),
     )
 
 
-def supervisor_access(specialists: Sequence[str]) -> RedisRights:
+def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of the supervisors. They have all jobs and all queues, but no token, no
     request of the HTTP API, and no announcement of a worker.
     """
     return RedisRights(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),
         writable_keys=(
-            *_queues([*OWN_QUEUES, *specialists]),
+            *_match_queues([*OWN_QUEUES, *specialists]),
             *_WHOLE_JOB,
             *_COUNTERS,
             *_VERIFIED_USAGE,
@@ -406,7 +406,7 @@ def supervisor_access(specialists: Sequence[str]) -> RedisRights:
             keys.schedule_job("*"),
             keys.history("*"),
             keys.supervisor("*"),
-            *_prefixes(ROLES),
+            *_match_prefixes(ROLES),
             keys.open_jobs("*"),
             keys.refused_command("*"),
             keys.REFUSALS,
@@ -414,7 +414,7 @@ def supervisor_access(specialists: Sequence[str]) -> RedisRights:
             keys.USED_DOCUMENTS,
             keys.shared_run("*", "*"),
             *_UNPLANNED,
-            *_paused_handoffs_of_roles(),
+            *_match_paused_handoffs(),
         ),
         read_only_keys=(keys.worker("*"),),
         channels=(CONTROL,),
@@ -422,12 +422,12 @@ def supervisor_access(specialists: Sequence[str]) -> RedisRights:
     )
 
 
-def client_access(specialists: Sequence[str]) -> RedisRights:
+def build_client_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of a program that submits and follows jobs of all tenants."""
     return RedisRights(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB),
         writable_keys=(
-            *_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
+            *_match_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
             *_WHOLE_JOB,
             *_COUNTERS,
             *KOMBU,
@@ -447,8 +447,8 @@ def client_access(specialists: Sequence[str]) -> RedisRights:
             _NOTE_EXPIRY,
         ),
         read_only_keys=(
-            *_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
-            *_paused_handoffs_of_roles(),
+            *_match_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
+            *_match_paused_handoffs(),
             keys.worker("*"),
             keys.supervisor("*"),
             keys.history("*"),
@@ -473,11 +473,11 @@ def client_access(specialists: Sequence[str]) -> RedisRights:
     )
 
 
-def console_access(specialists: Sequence[str]) -> RedisRights:
+def build_console_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of `handoff serve`: the access of a client, and the tokens, the audit,
     the pauses and the dead letters.
     """
-    client = client_access(specialists)
+    client = build_client_access(specialists)
     return RedisRights(
         commands=client.commands,
         writable_keys=(
@@ -498,7 +498,7 @@ def console_access(specialists: Sequence[str]) -> RedisRights:
     )
 
 
-def flower_access(specialists: Sequence[str]) -> RedisRights:
+def build_flower_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of Flower: Celery's events and replies, and the names and the lengths of
     the queues.
     """
@@ -508,22 +508,22 @@ def flower_access(specialists: Sequence[str]) -> RedisRights:
         channels=(CONTROL, EVENTS),
         selectors=(
             ANY_SCRIPT,
-            Selector(("llen",), _lists((*OWN_QUEUES, *specialists))),
+            Selector(("llen",), _match_lists((*OWN_QUEUES, *specialists))),
             Selector(("hkeys",), (keys.QUEUES,)),
             Selector(("zrangebyscore",), (keys.SERVING,)),
         ),
     )
 
 
-def observer_access(specialists: Sequence[str]) -> RedisRights:
+def build_observer_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of a reader of figures: `handoff list`, `stats` and `top`. It opens no
     payload, no turn and no token.
     """
     return RedisRights(
         commands=(*CONNECTION, *DATA),
         read_only_keys=(
-            *_queues([*OWN_QUEUES, *specialists]),
-            *_paused_handoffs_of_roles(),
+            *_match_queues([*OWN_QUEUES, *specialists]),
+            *_match_paused_handoffs(),
             *_COUNTERS,
             *_VERIFIED_USAGE,
             _JOB,
@@ -553,16 +553,16 @@ def observer_access(specialists: Sequence[str]) -> RedisRights:
     )
 
 
-def _paused_handoffs_of_roles() -> tuple[str, ...]:
+def _match_paused_handoffs() -> tuple[str, ...]:
     return tuple(f"{keys.PAUSED_HANDOFFS}{role}" for role in ROLES)
 
 
 ACCESS: Mapping[str, Callable[[Sequence[str]], RedisRights]] = {
-    "client": client_access,
-    "console": console_access,
-    "flower": flower_access,
-    "observer": observer_access,
-    "supervisor": supervisor_access,
+    "client": build_client_access,
+    "console": build_console_access,
+    "flower": build_flower_access,
+    "observer": build_observer_access,
+    "supervisor": build_supervisor_access,
 }
 """Name of a user -> function that returns its access for all specialists of the installation."""
 
@@ -580,17 +580,17 @@ class RedisDatabase:
     """
 
 
-def rules_of(access: RedisRights, database: RedisDatabase) -> list[str]:
+def build_rules(access: RedisRights, database: RedisDatabase) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
     rules = ["resetkeys", "resetchannels", "-@all", *_allow_rules(access.commands)]
     # Another installation may use another database of the server, with the same keys.
     rules.append(f"+select|{database.number}")
     if database.has_key_permissions:
         rules += OWN_CLIENT
-        rules += _keys("~", access.writable_keys, database)
-        rules += _keys("%R~", access.read_only_keys, database)
+        rules += _build_key_rules("~", access.writable_keys, database)
+        rules += _build_key_rules("%R~", access.read_only_keys, database)
         for selector in access.selectors:
-            rules.append(_selector(selector, database))
+            rules.append(_build_selector_rule(selector, database))
     else:
         rules += OWN_CLIENT_OF_REDIS_6
         patterns = [*access.writable_keys, *access.read_only_keys]
@@ -598,12 +598,12 @@ def rules_of(access: RedisRights, database: RedisDatabase) -> list[str]:
             rules += _allow_rules(selector.commands)
             if selector is not ANY_SCRIPT:
                 patterns += selector.patterns
-            rules += _channels(selector.channels, database)
-        rules += _keys("~", dict.fromkeys(patterns), database)
-    return [*rules, *_channels(access.channels, database)]
+            rules += _build_channel_rules(selector.channels, database)
+        rules += _build_key_rules("~", dict.fromkeys(patterns), database)
+    return [*rules, *_build_channel_rules(access.channels, database)]
 
 
-def user_line(name: str, passwords: Iterable[str], rules: Iterable[str]) -> str:
+def build_user_line(name: str, passwords: Iterable[str], rules: Iterable[str]) -> str:
     """Return the line of a user in an ACL file. It holds digests in place of the passwords."""
     digests: list[str] = []
     for password in passwords:
@@ -620,24 +620,28 @@ def _allow_rules(commands: Iterable[str]) -> list[str]:
     return [f"+{command}" for command in commands]
 
 
-def _keys(mark: str, patterns: Iterable[str], database: RedisDatabase) -> list[str]:
+def _build_key_rules(mark: str, patterns: Iterable[str], database: RedisDatabase) -> list[str]:
     rules: list[str] = []
     for pattern in patterns:
         rules.append(f"{mark}{database.prefix}{pattern.replace('{prefix}', database.prefix)}")
     return rules
 
 
-def _channels(patterns: Iterable[str], database: RedisDatabase) -> list[str]:
+def _build_channel_rules(patterns: Iterable[str], database: RedisDatabase) -> list[str]:
     rules: list[str] = []
     for pattern in patterns:
         rules.append(f"&{pattern.format(database=database.number, prefix=database.prefix)}")
     return rules
 
 
-def _selector(selector: Selector, database: RedisDatabase) -> str:
-    rules = ["-@all", *_allow_rules(selector.commands), *_channels(selector.channels, database)]
+def _build_selector_rule(selector: Selector, database: RedisDatabase) -> str:
+    rules = [
+        "-@all",
+        *_allow_rules(selector.commands),
+        *_build_channel_rules(selector.channels, database),
+    ]
     if selector is ANY_SCRIPT:
         rules.append("~*")
     else:
-        rules += _keys("~", selector.patterns, database)
+        rules += _build_key_rules("~", selector.patterns, database)
     return f"({' '.join(rules)})"

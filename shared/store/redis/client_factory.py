@@ -88,7 +88,7 @@ class TlsConnection(_ClosesItsSocket, redis.SSLConnection):
 
 
 @cache
-def driver_info() -> dict[str, Any]:
+def build_driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
     All clients and connections share the object. Otherwise each client reads the version of
@@ -100,7 +100,7 @@ def driver_info() -> dict[str, Any]:
     return {}
 
 
-def client_for(
+def create_client(
     url: str, timeout_s: float, limit: int | None, url_name: str = URL_VARIABLE
 ) -> redis.Redis:
     """Return a client that has no connection yet.
@@ -119,12 +119,12 @@ def client_for(
         _check_files(address)
     except ValueError as error:
         raise UserError(f"{url_name} cannot be used: {error}") from error
-    client = _client_for(address, timeout_s, limit)
+    client = _create_client(address, timeout_s, limit)
     share_contexts(client.connection_pool)
     return client
 
 
-def _client_for(address: RedisAddress, timeout_s: float, limit: int | None) -> redis.Redis:
+def _create_client(address: RedisAddress, timeout_s: float, limit: int | None) -> redis.Redis:
     options: dict[str, Any] = {
         "db": address.database,
         "username": address.username,
@@ -133,13 +133,13 @@ def _client_for(address: RedisAddress, timeout_s: float, limit: int | None) -> r
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, for all versions of the server
-        **driver_info(),
+        **build_driver_info(),
         **(address.tls or {}),
     }
     if address.prefix:
         options["command_packer"] = PrefixPacker(address.prefix)
     if address.master_name is not None:
-        return _behind_sentinels(address, options)
+        return _create_sentinel_client(address, options)
     options["host"], options["port"] = address.hosts[0]
     kind = TlsConnection if address.tls is not None else PlainConnection
     if limit is None:
@@ -150,7 +150,7 @@ def _client_for(address: RedisAddress, timeout_s: float, limit: int | None) -> r
     return redis.Redis(connection_pool=pool)
 
 
-def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
+def _create_sentinel_client(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
     """Return a client whose new connections ask the sentinels for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     is_secure = address.tls is not None

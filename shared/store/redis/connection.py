@@ -16,16 +16,16 @@ import redis
 from redis.exceptions import NoScriptError
 from redis.sentinel import MasterNotFoundError
 
-from handoff_queue.shared.observability.failpoints import around
+from handoff_queue.shared.observability.failpoints import run_between
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE, read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
-from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.store.redis.client_factory import create_client
 from handoff_queue.shared.store.redis.queue_access import QueueAccess
 from handoff_queue.shared.store.redis.script import (
     Script,
     ScriptsMissing,
-    script_names,
-    source_of,
+    build_source,
+    list_script_names,
 )
 from handoff_queue.shared.types.errors import (
     StoreError,
@@ -155,7 +155,7 @@ class Connection:
         """
         self.url = url
         self.url_name = url_name
-        self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS, url_name)
+        self.redis: Any = create_client(url, timeout_s, MAX_CONNECTIONS, url_name)
         """redis-py's client. It is Any, because redis-py's types are unions over protocols and
         versions that we do not use.
         """
@@ -177,26 +177,26 @@ class Connection:
         """
         with self._making_client:
             if self._waiting is None:
-                self._waiting = client_for(self.url, self._timeout_s, None, self.url_name)
+                self._waiting = create_client(self.url, self._timeout_s, None, self.url_name)
             return self._waiting
 
-    def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+    def run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         """Run `lua/<name>.lua` and return its answer.
 
         Raises:
             StoreUnavailable: see `translate_errors`.
         """
-        script = script_of(name).with_prefix(self.prefix)
+        script = load_script(name).with_prefix(self.prefix)
 
         def run() -> Any:
             return script.run(self.redis, [len(keys), *keys, *args])
 
         try:  # `translate_errors` takes as long as all else here does
-            return around("script", name, run, redis.ConnectionError)
+            return run_between("script", name, run, redis.ConnectionError)
         except redis.RedisError as error:
             raise _translate_error(error, self.url_name) from error
 
-    def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+    def run_script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run `lua/<name>.lua` once for each call, in one round trip. Return the answer of each
         call, or its `StoreError` if that call failed.
 
@@ -204,11 +204,11 @@ class Connection:
             StoreUnavailable: see `translate_errors`.
         """
         with self.translate_errors():
-            answers = self._answers_of_each(name, calls)
+            answers = self._collect_answers(name, calls)
             missing = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if missing:
-                script_of(name).with_prefix(self.prefix).load(self.redis)
-                again = self._answers_of_each(name, [calls[place] for place in missing])
+                load_script(name).with_prefix(self.prefix).load(self.redis)
+                again = self._collect_answers(name, [calls[place] for place in missing])
                 for place, answer in zip(missing, again, strict=True):
                     answers[place] = answer
         results: list[Any] = []
@@ -217,25 +217,25 @@ class Connection:
             results.append(_translate_error(answer, self.url_name) if is_error else answer)
         return results
 
-    def script_for_all(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Return the answers of `script_for_each`.
+    def run_script_for_all(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Return the answers of `run_script_for_each`.
 
         Raises:
             StoreError: a call failed.
         """
-        answers = self.script_for_each(name, calls)
+        answers = self.run_script_for_each(name, calls)
         for answer in answers:
             if isinstance(answer, StoreError):
                 raise answer
         return answers
 
-    def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+    def _collect_answers(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run a script once for each call, and return the answers and errors of Redis."""
-        script = script_of(name).with_prefix(self.prefix)
+        script = load_script(name).with_prefix(self.prefix)
         pipe = self.redis.pipeline(transaction=False)
         for keys, args in calls:
             script.add(pipe, [len(keys), *keys, *args])
-        answers: list[Any] = around(
+        answers: list[Any] = run_between(
             "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
         )
         return answers
@@ -246,7 +246,7 @@ class Connection:
         Args:
             of_libraries: texts of the scripts of other packages.
         """
-        scripts = [script_of(name).with_prefix(self.prefix) for name in script_names()]
+        scripts = [load_script(name).with_prefix(self.prefix) for name in list_script_names()]
         scripts += map(Script, of_libraries)
         with self.translate_errors():
             known = self.redis.script_exists(*[script.digest for script in scripts])
@@ -312,9 +312,9 @@ class Connection:
 
 
 @functools.cache
-def script_of(name: str) -> Script:
+def load_script(name: str) -> Script:
     """Return the script `lua/<name>.lua`, which is read once in a process."""
-    return Script(source_of(name))
+    return Script(build_source(name))
 
 
 def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
@@ -336,7 +336,7 @@ WRONG_TYPE = "WRONGTYPE"
 """Redis's code for a command on a key of another type."""
 
 
-def answers_of(pipe: Any) -> list[Any]:
+def read_answers(pipe: Any) -> list[Any]:
     """Return the answers of a pipeline that only reads. None is the answer for a key of another
     type, which another program has written.
 
@@ -382,18 +382,18 @@ def _translate_error(error: redis.RedisError, url_name: str) -> StoreError:
         )
     text = str(error)  # an error inside a script has Redis's error code in the middle
     if _is_of_a_cluster(error, text):
-        return UnusableRedis(_naming(url_name, CLUSTER))
-    explanation = _meaning_of(error, text)
+        return UnusableRedis(_rename_url(url_name, CLUSTER))
+    explanation = _find_meaning(error, text)
     if explanation is None and "DB index" in text:
-        return UnusableRedis(_naming(url_name, NO_DATABASE))
+        return UnusableRedis(_rename_url(url_name, NO_DATABASE))
     if explanation in (FULL, READ_ONLY):
-        return StoreRefusesWrites(_naming(url_name, explanation))
+        return StoreRefusesWrites(_rename_url(url_name, explanation))
     if explanation:
-        return StoreUnavailable(_naming(url_name, explanation))
+        return StoreUnavailable(_rename_url(url_name, explanation))
     return StoreError(f"Redis refused the command: {text}")
 
 
-def _naming(url_name: str, explanation: str) -> str:
+def _rename_url(url_name: str, explanation: str) -> str:
     """Return an explanation with another name of Redis's URL."""
     return explanation.replace(URL_VARIABLE, url_name)
 
@@ -408,30 +408,30 @@ def _is_of_a_cluster(error: redis.RedisError, text: str) -> bool:
     return re.search(OF_A_CLUSTER, text) is not None
 
 
-def _meaning_of(error: redis.RedisError, text: str) -> str | None:
+def _find_meaning(error: redis.RedisError, text: str) -> str | None:
     """Return the meaning of an error for a user, or None if it is unknown."""
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        tls_meaning = _first_match(TLS, f"{text} {error.__context__}")
+        tls_meaning = _find_first_match(TLS, f"{text} {error.__context__}")
         if tls_meaning is not None:
             return tls_meaning
     for kinds, meaning in KINDS:
         if isinstance(error, kinds):
             return meaning
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return unreachable(text)
+        return describe_unreachable(text)
     if isinstance(error, redis.ResponseError):
-        return _first_match(CODES, text)
+        return _find_first_match(CODES, text)
     return None
 
 
-def unreachable(text: str) -> str:
+def describe_unreachable(text: str) -> str:
     """Return the meaning of an error of a connection, with the host and the port in its text."""
     server = _SERVER.search(text)
     at = f" at {server[1]}" if server else ""
     return f"Redis cannot be reached{at}: start it, or correct HANDOFF_REDIS_URL"
 
 
-def _first_match(meanings: Sequence[tuple[str, str]], text: str) -> str | None:
+def _find_first_match(meanings: Sequence[tuple[str, str]], text: str) -> str | None:
     """Return the meaning of the first pattern that matches the text."""
     for pattern, meaning in meanings:
         if re.search(pattern, text):

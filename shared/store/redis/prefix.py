@@ -65,13 +65,13 @@ def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
     if kind in ONLY_KEYS:
         end = len(arguments)
     elif kind == "XREAD":
-        first = 1 + _place_of_streams(arguments)
+        first = 1 + _find_streams(arguments)
         end = first + (len(arguments) - first) // 2
     prefixed_keys = [_add_prefix(prefix, key) for key in arguments[first:end]]
     return (name, *arguments[:first], *prefixed_keys, *arguments[end:])
 
 
-def _place_of_streams(arguments: Sequence[Any]) -> int:
+def _find_streams(arguments: Sequence[Any]) -> int:
     """Return the place of the word STREAMS in the arguments of XREAD. The keys follow it."""
     for place, word in enumerate(arguments):
         if word in ("STREAMS", b"STREAMS"):

@@ -29,7 +29,7 @@ def is_refusal(answer: Any) -> bool:
     return isinstance(answer, redis.exceptions.NoPermissionError)
 
 
-def answers_or_refusals(pipe: Any) -> list[Any]:
+def read_answers_or_refusals(pipe: Any) -> list[Any]:
     """Return the answers of a pipeline. The answer to a command that the user may not run is a
     `NoPermissionError`.
 
@@ -82,7 +82,7 @@ class QueueAccess:
             pipe = self._client.pipeline(transaction=False)
             for queue in unknown:
                 pipe.zcard(keys.WAITING + queue)
-            answers = answers_or_refusals(pipe)
+            answers = read_answers_or_refusals(pipe)
         refused: list[str] = []
         for queue, answer in zip(unknown, answers, strict=True):
             if self.is_refused(queue, [answer]):
@@ -105,9 +105,9 @@ class QueueAccess:
         if queue not in self._logged and len(self._logged) < MAX_NAMED:
             self._logged.add(queue)
             # imported here, because few processes log this
-            from handoff_queue.shared.observability.logs import log_of
+            from handoff_queue.shared.observability.logs import get_log
 
-            log_of(__name__).warning(
+            get_log(__name__).warning(
                 "this process leaves out a queue, because its Redis user may not use the queue",
                 queue=queue,
             )

@@ -73,7 +73,7 @@ class ScriptsMissing(RedisConnectionError):
     """
 
 
-def script_names() -> list[str]:
+def list_script_names() -> list[str]:
     """Return the names of all scripts, in order."""
     names: list[str] = []
     for path in (files("handoff_queue.shared.store") / "lua").iterdir():
@@ -87,18 +87,18 @@ def may_load(user: str | None) -> bool:
     return not (user and WITHOUT_SCRIPTS.fullmatch(user))
 
 
-def user_of(client: Any) -> str | None:
+def get_user(client: Any) -> str | None:
     """Return the Redis user of a client."""
     user: str | None = client.connection_pool.connection_kwargs.get("username")
     return user
 
 
-def source_of(name: str) -> str:
+def build_source(name: str) -> str:
     """Return the text of a script as Redis gets it: the definitions that it needs, and its code."""
-    code = _code_of(name)
+    code = _read_code(name)
     words = set(WORD.findall(code))
     blocks: list[str] = []
-    for part in reversed(_parts()):
+    for part in reversed(_read_parts()):
         later_words = set(words)
         needed: list[Definition] = []
         for definition in reversed(part):
@@ -147,21 +147,21 @@ def _block(definitions: Sequence[Definition], later_words: Collection[str]) -> s
 
 
 @cache
-def _parts() -> tuple[tuple[Definition, ...], ...]:
+def _read_parts() -> tuple[tuple[Definition, ...], ...]:
     """Return the definitions of each part. The tables of Python are the first part."""
     own_roles = [f"{name} = true" for name in (*ROLES, CHILD_JOB_SPECIALIST)]
     tables = (
-        _table("AMOUNTS", map(_amount, AMOUNTS)),
-        _table("MEASURES", map(_measure, MEASURES)),
-        _table("OWN_ROLES", own_roles),
+        _build_table("AMOUNTS", map(_build_amount_row, AMOUNTS)),
+        _build_table("MEASURES", map(_build_measure_row, MEASURES)),
+        _build_table("OWN_ROLES", own_roles),
     )
-    return (tables, *map(_definitions_of, PARTS))
+    return (tables, *map(_read_definitions, PARTS))
 
 
-def _definitions_of(part: str) -> tuple[Definition, ...]:
+def _read_definitions(part: str) -> tuple[Definition, ...]:
     """Return the definitions in the file of a part."""
     definitions: list[Definition] = []
-    for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
+    for text in re.split(r"^(?=local )", _read_code(part), flags=re.MULTILINE):
         match = DEFINED.match(text)
         if match:
             names = WORD.findall(match[1])
@@ -169,19 +169,19 @@ def _definitions_of(part: str) -> tuple[Definition, ...]:
     return tuple(definitions)
 
 
-def _table(name: str, rows: Iterable[str]) -> Definition:
+def _build_table(name: str, rows: Iterable[str]) -> Definition:
     """Return the definition of a table of Python in Lua."""
     return Definition(frozenset({name}), f"local {name} = {{ {', '.join(rows)} }}\n")
 
 
-def _amount(amount: Amount) -> str:
+def _build_amount_row(amount: Amount) -> str:
     """Return a row of the table of amounts in Lua."""
-    return _row(name=amount.name, total=amount.total, reserved=amount.reserved)
+    return _build_row(name=amount.name, total=amount.total, reserved=amount.reserved)
 
 
-def _measure(measure: Measure) -> str:
+def _build_measure_row(measure: Measure) -> str:
     """Return a row of the table of measures in Lua."""
-    return _row(
+    return _build_row(
         stored_limit=measure.stored_limit,
         kept=measure.kept,
         reserved=measure.reserved,
@@ -193,7 +193,7 @@ def _measure(measure: Measure) -> str:
     )
 
 
-def _row(**fields: str | list[str]) -> str:
+def _build_row(**fields: str | list[str]) -> str:
     """Return a table in Lua. No value has a quotation mark."""
     parts: list[str] = []
     for name, value in fields.items():
@@ -204,7 +204,7 @@ def _row(**fields: str | list[str]) -> str:
     return f"{{ {', '.join(parts)} }}"
 
 
-def _code_of(name: str) -> str:
+def _read_code(name: str) -> str:
     """Return the text of a Lua file without its comments."""
     file = files("handoff_queue.shared.store") / "lua" / f"{name}.lua"
     return COMMENT.sub("", file.read_text())
@@ -266,7 +266,7 @@ class Script:
             return _with_prefix(self._plain, prefix)
         return self
 
-    def _real(self, arguments: Sequence[Any]) -> Sequence[Any]:
+    def _add_prefix(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """Return number of keys, keys and arguments, with the prefix before each key."""
         if not self._prefix:
             return arguments
@@ -285,28 +285,28 @@ class Script:
             arguments: the number of keys, the keys, the arguments.
         """
         try:
-            return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
+            return client.execute_command("EVALSHA", self.digest, *self._add_prefix(arguments))
         except NoScriptError as error:
-            self._check_may_load(user_of(client), error)
+            self._check_may_load(get_user(client), error)
             client.script_load(self.text)
-            return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
+            return client.execute_command("EVALSHA", self.digest, *self._add_prefix(arguments))
 
     def run_on(self, connection: Any, arguments: Sequence[Any]) -> Any:
         """Run the script once over a connection that no other thread uses. If the connection
         breaks, nothing is repeated; a client would repeat the call over another connection.
         """
         try:
-            return _execute(connection, "EVALSHA", self.digest, *self._real(arguments))
+            return _execute(connection, "EVALSHA", self.digest, *self._add_prefix(arguments))
         except NoScriptError as error:
             self._check_may_load(connection.username, error)
             _execute(connection, "SCRIPT LOAD", self.text)
-            return _execute(connection, "EVALSHA", self.digest, *self._real(arguments))
+            return _execute(connection, "EVALSHA", self.digest, *self._add_prefix(arguments))
 
     def send(self, connection: Any, arguments: Sequence[Any]) -> None:
         """Send the call over a connection that no other thread uses. `read_reply` reads its
         answer later.
         """
-        connection.send_command("EVALSHA", self.digest, *self._real(arguments))
+        connection.send_command("EVALSHA", self.digest, *self._add_prefix(arguments))
 
     def read_reply(self, read_answer: Callable[[], Any], connection: Any) -> Any:
         """Return the answer. If the server does not know the script, load it and return None."""
@@ -319,11 +319,11 @@ class Script:
 
     def add(self, pipeline: Any, arguments: Sequence[Any]) -> Any:
         """Add the call to a pipeline."""
-        return pipeline.execute_command("EVALSHA", self.digest, *self._real(arguments))
+        return pipeline.execute_command("EVALSHA", self.digest, *self._add_prefix(arguments))
 
     def load(self, client: Any) -> None:
         """Load the script. Raises `ScriptsMissing` if the user may not load scripts."""
-        self._check_may_load(user_of(client), None)
+        self._check_may_load(get_user(client), None)
         client.script_load(self.text)
 
     def _check_may_load(self, user: str | None, error: NoScriptError | None) -> None:

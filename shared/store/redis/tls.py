@@ -27,7 +27,7 @@ class _SharesContexts:
         """Return `plain`, a connected socket, after the handshake."""
         files = (self.ca_certs, self.ca_path, self.certfile, self.keyfile)
         as_of = tuple(map(_read_modified_ns, filter(None, files)))
-        context = _context(*files, self.cert_reqs, self.check_hostname, as_of)
+        context = _get_context(*files, self.cert_reqs, self.check_hostname, as_of)
         # without a timeout, a silent server would block the handshake
         plain.settimeout(self.socket_connect_timeout)
         secure: ssl.SSLSocket = context.wrap_socket(plain, server_hostname=self.host)
@@ -47,11 +47,11 @@ def share_contexts(pool: Any) -> None:
         pools.append(sentinel.connection_pool)
     for each in pools:
         if issubclass(each.connection_class, redis.SSLConnection):
-            each.connection_class = _sharing(each.connection_class)
+            each.connection_class = _share_contexts(each.connection_class)
 
 
 @cache
-def _sharing(kind: type) -> type:
+def _share_contexts(kind: type) -> type:
     """Return a subclass of a connection class that uses cached contexts."""
     if issubclass(kind, _SharesContexts):
         return kind
@@ -69,7 +69,7 @@ def _read_modified_ns(place: str) -> int:
 
 
 @lru_cache(maxsize=8)
-def _context(
+def _get_context(
     ca_certs: str | None,
     ca_path: str | None,
     certificate: str | None,

@@ -9,7 +9,10 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import WAITS_FOR
-from handoff_queue.supervisor.cli.display.job_status import usage_and_limits, usage_and_quote
+from handoff_queue.supervisor.cli.display.job_status import (
+    format_usage_and_quote,
+    list_usage_and_limits,
+)
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 
@@ -25,7 +28,7 @@ MAX_HANDOFFS_A_LINE = 12
 """Most handoffs in one line. Silent handoffs come first."""
 
 
-def name_of(event: HandoffIssued) -> str:
+def format_name(event: HandoffIssued) -> str:
     """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for
     attempt 2.
     """
@@ -37,7 +40,7 @@ def name_of(event: HandoffIssued) -> str:
     return f"{name} {event.attempt}"
 
 
-def silence(now: float, info: HandoffInfo) -> str:
+def describe_silence(now: float, info: HandoffInfo) -> str:
     """Return a text such as `no heartbeat for 7 s`, or an empty text."""
     if info.heartbeat_at is None or now - info.heartbeat_at <= SILENT_AFTER_S:
         return ""
@@ -53,7 +56,7 @@ def is_deferred(info: HandoffInfo, now: float) -> bool:
     return info.deferred_until is not None and info.deferred_until > now
 
 
-def deferral_reason(info: HandoffInfo, now: float) -> str:
+def describe_deferral(info: HandoffInfo, now: float) -> str:
     """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`, or `waits for
     approval of send_mail`, or `waits for batch msgbatch_1 since 2026-11-29 09:00:00 UTC`.
     """
@@ -62,21 +65,21 @@ def deferral_reason(info: HandoffInfo, now: float) -> str:
     return f"waits {(info.deferred_until or now) - now:.0f} s: {info.doing}"
 
 
-def tools_of(info: HandoffInfo | None) -> str:
+def describe_tools(info: HandoffInfo | None) -> str:
     """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
     if info and info.tool_calls:
         return count_text(info.tool_calls, "tool call")
     return ""
 
 
-def lost_claims_text(count: int) -> str:
+def describe_lost_claims(count: int) -> str:
     """Return a text such as `1 lost claim`, or an empty text. A handoff runs again after a claim
     whose process was lost.
     """
     return count_text(count, "lost claim") if count else ""
 
 
-def activity_line(view: JobView) -> str | None:
+def format_activity(view: JobView) -> str | None:
     """Return a line about the running and deferred handoffs of the job and its child jobs.
 
     The line begins with the usage of the job, and silent handoffs come first. Return None if
@@ -84,7 +87,7 @@ def activity_line(view: JobView) -> str | None:
     """
     silent: list[str] = []
     others: list[str] = []
-    for activity in _activities(view):
+    for activity in _iterate_activities(view):
         if activity.is_silent:
             silent.append(activity.text)
         else:
@@ -95,9 +98,9 @@ def activity_line(view: JobView) -> str | None:
     visible_activities = activities[:MAX_HANDOFFS_A_LINE]
     if len(activities) > MAX_HANDOFFS_A_LINE:
         visible_activities.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
-    so_far = ", ".join(usage_and_limits(view.job, view.state.submitted.limits))
+    so_far = ", ".join(list_usage_and_limits(view.job, view.state.submitted.limits))
     quote_text = ""
-    quote = usage_and_quote(view)
+    quote = format_usage_and_quote(view)
     if quote:
         quote_text = f" ({quote})"
     return f"so far {so_far}{quote_text}; running: {'; '.join(visible_activities)}"
@@ -110,7 +113,7 @@ class _Activity(NamedTuple):
     is_silent: bool = False
 
 
-def _activities(view: JobView, before: str = "") -> Iterator[_Activity]:
+def _iterate_activities(view: JobView, before: str = "") -> Iterator[_Activity]:
     """Yield the running and deferred handoffs of a job and its child jobs.
 
     Args:
@@ -119,20 +122,20 @@ def _activities(view: JobView, before: str = "") -> Iterator[_Activity]:
     for job_id in view.child_handoffs:
         child = view.children.get(job_id)
         if child:
-            yield from _activities(child, f"{job_id} ")
+            yield from _iterate_activities(child, f"{job_id} ")
     for event in view.issued:
         info = view.handoffs.get(event.handoff_id)
         if info is None or event.child is not None or event.handoff_id in view.finished:
             continue
         if is_deferred(info, view.now):
-            yield _Activity(f"{before}{name_of(event)} {deferral_reason(info, view.now)}")
+            yield _Activity(f"{before}{format_name(event)} {describe_deferral(info, view.now)}")
         elif info.state == "running":
             running_s = max(0.0, view.now - (info.started_at or view.now))
-            silent = silence(view.now, info)
+            silent = describe_silence(view.now, info)
             parts = [
-                f"{before}{name_of(event)} turn {info.turns + 1}",
+                f"{before}{format_name(event)} turn {info.turns + 1}",
                 shorten(info.doing or "starting", 60),
-                tools_of(info),
+                describe_tools(info),
                 f"{running_s:.0f} s",
                 silent,
             ]

@@ -22,25 +22,25 @@ from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, parse_step_id
 from handoff_queue.shared.types.names import Role
-from handoff_queue.supervisor.cli.display.activity import lost_claims_text
+from handoff_queue.supervisor.cli.display.activity import describe_lost_claims
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     StepCopies,
     collapse_steps,
-    names,
-    outcomes,
+    format_names,
+    format_outcomes,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
     count_text,
-    money,
+    format_money,
     print_progress,
     shorten,
     write_line,
 )
 from handoff_queue.supervisor.client.answer_draft import AnswerDraft
-from handoff_queue.supervisor.client.plan_changes import change_in_words
-from handoff_queue.supervisor.text.sanitizing import plain, plain_line
+from handoff_queue.supervisor.client.plan_changes import describe_change
+from handoff_queue.supervisor.text.sanitizing import flatten_to_line, replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -59,25 +59,25 @@ class Draft:
         """The text that was returned so far."""
         return self._draft.returned_text
 
-    def more(self, view: JobView) -> str:
+    def take_new_part(self, view: JobView) -> str:
         """Return the new part of the draft, or an empty text.
 
         The text is empty if no model writes an answer now, or if the answer is JSON. It is
         also empty if Redis is away, or if the model has started the draft again.
         """
-        handoff_id = _newest_writer(view)
+        handoff_id = _find_newest_writer(view)
         if handoff_id is None or _is_form(view):
             return ""
         info = view.handoffs.get(handoff_id)
         if info is None or info.state != "running":
             return ""
         try:
-            return self._draft.more(view.job_id, handoff_id, view.finished.values())
+            return self._draft.take_new_part(view.job_id, handoff_id, view.finished.values())
         except StoreUnavailable:  # the next read of the job reports the error, or finds Redis again
             return ""
 
 
-def _newest_writer(view: JobView) -> HandoffId | None:
+def _find_newest_writer(view: JobView) -> HandoffId | None:
     """Return the newest handoff of the synthesizer, or None before the first."""
     newest = None
     for event in view.issued:
@@ -101,8 +101,8 @@ def answer_text(result: JobResult) -> str:
     if result.answer is None:
         return ""
     if _is_markdown(result):
-        return plain(str(result.answer))
-    return plain(json.dumps(result.answer, ensure_ascii=False, indent=2))
+        return replace_unsafe(str(result.answer))
+    return replace_unsafe(json.dumps(result.answer, ensure_ascii=False, indent=2))
 
 
 def _is_markdown(result: JobResult) -> bool:
@@ -124,26 +124,26 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
         write_line(text[len(streamed) :])
     else:  # a check changed the draft: print the checked answer
         write_line(f"\n\n---\n\n{text}")
-    sources = sources_of(result)
+    sources = format_sources(result)
     if sources and _is_markdown(result):
         write_line(f"\n{sources}")
     elif sources:
         print_progress(f"\n{sources}")
 
 
-def sources_of(result: JobResult) -> str:
+def format_sources(result: JobResult) -> str:
     """Return the sources, one line each: `[1] notes/qdrant.md: "..."`."""
     if not result.citations:
         return ""
     lines = ["Sources:"]
     for citation in result.citations:
-        source = plain_line(citation["source"])
+        source = flatten_to_line(citation["source"])
         quote = shorten(citation["quote"], _QUOTE_CHARS)
         lines.append(f'[{citation["n"]}] {source}: "{quote}"')
     return "\n".join(lines)
 
 
-def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
+def build_account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     """Return the plan, the handoffs, the verdicts, the notes and the totals.
 
     Args:
@@ -155,34 +155,34 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     if result.handoffs:
         parts.append(_Handoffs(result, is_private))
     for patch in result.patches:
-        parts.append(Text(f"replanner: {shorten(change_in_words(patch), 300)}"))
+        parts.append(Text(f"replanner: {shorten(describe_change(patch), 300)}"))
     for verdict in result.verdicts:
-        parts.append(Text(f"review, round {verdict['round']}: {_verdict(verdict)}"))
+        parts.append(Text(f"review, round {verdict['round']}: {_format_verdict(verdict)}"))
     for remark in result.notes:
         parts.append(Text(f"note: {shorten(remark, 400)}", style="yellow"))
-    upper_bound = upper_bound_remark(result)
+    upper_bound = describe_upper_bound(result)
     if upper_bound:
         parts.append(Text(upper_bound, style="yellow"))
     quote_text = quote_remark(result)
     if quote_text:
         parts.append(Text(quote_text))
-    parts.append(Text(total(result), style="bold"))
+    parts.append(Text(format_total(result), style="bold"))
     return Group(*parts)
 
 
-def total(result: JobResult) -> str:
+def format_total(result: JobResult) -> str:
     """Return the last line: the status and the usage."""
-    return f"{result.job_id}  {result.status.value}  {usage_text(result)}"
+    return f"{result.job_id}  {result.status.value}  {format_usage(result)}"
 
 
-def usage_text(result: JobResult) -> str:
+def format_usage(result: JobResult) -> str:
     """Return the usage: `12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
     if not result.model:
-        return usage_line(result)
-    return f"{usage_line(result)}  {result.model}"
+        return format_usage_line(result)
+    return f"{format_usage_line(result)}  {result.model}"
 
 
-def usage_line(result: JobResult | JobOutline) -> str:
+def format_usage_line(result: JobResult | JobOutline) -> str:
     """Return the usage without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
@@ -190,7 +190,7 @@ def usage_line(result: JobResult | JobOutline) -> str:
     if at_most:
         tokens = AT_MOST + tokens
     turns = count_text(usage["turns"], "turn")
-    cost = money(usage["cost_usd"], at_most=at_most)
+    cost = format_money(usage["cost_usd"], at_most=at_most)
     return f"{result.wall_s:.1f} s  {turns}  {tokens}  {cost}"
 
 
@@ -200,22 +200,24 @@ def quote_remark(result: JobResult) -> str | None:
     parts: list[str] = []
     cost = quote.get("cost")
     if cost:
-        parts.append(f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most")
+        parts.append(
+            f"{format_money(cost['likely_usd'])} likely, {format_money(cost['most_usd'])} at most"
+        )
     time = quote.get("time")
     if time:
         parts.append(f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most")
     if not parts:
         return None
-    return f"quoted: {'; '.join(parts)}; it took {_usage_and_quote(result)}"
+    return f"quoted: {'; '.join(parts)}; it took {_format_usage_and_quote(result)}"
 
 
-def _usage_and_quote(result: JobResult) -> str:
+def _format_usage_and_quote(result: JobResult) -> str:
     """Return the usage that later quotes are compared with: `$0.0123 and 9.0 s of work`."""
     usage = result.usage
     worked_s = result.worked_s or 0.0
     cost = "an unknown cost"
     if usage["cost_usd"] is not None:
-        cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+        cost = format_money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
     cost_and_work = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
         return cost_and_work
@@ -223,7 +225,7 @@ def _usage_and_quote(result: JobResult) -> str:
     return f"{cost_and_work} (of {result.wall_s:.1f} s, {waits})"
 
 
-def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
+def describe_upper_bound(result: JobResult | JobOutline) -> str | None:
     """Return the part of the totals that is an upper bound, or None."""
     cut_usage = result.usage["cut"]
     if not cut_usage["calls"]:
@@ -232,11 +234,11 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     verb, bound = "were", "their upper bounds"
     if cut_usage["calls"] == 1:
         verb, bound = "was", "its upper bound"
-    part = f"{cut_usage['tokens']:,} tokens, {money(cut_usage['cost_usd'])}"
+    part = f"{cut_usage['tokens']:,} tokens, {format_money(cut_usage['cost_usd'])}"
     return f"{calls} {verb} cut off, and counted at {bound}: {part}"
 
 
-def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
+def describe_verdict(result: JobResult, *, is_private: bool = False) -> str | None:
     """Return the line about an outcome that is not `ok`, or None.
 
     Args:
@@ -247,8 +249,8 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
         case JobStatus.PARTIAL:
             fix = ""
             if not is_private:
-                fix = _how_to_fill_gaps(result)
-            return f"{result.job_id} is partial: {_why_partial(result)}{fix}"
+                fix = _explain_gap_filling(result)
+            return f"{result.job_id} is partial: {_explain_partial(result)}{fix}"
         case JobStatus.FAILED:
             reason = "see `handoff show`"
             if result.notes:
@@ -264,7 +266,7 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
             return None
 
 
-def _why_partial(result: JobResult) -> str:
+def _explain_partial(result: JobResult) -> str:
     """Return where the reader finds the reasons of a partial status."""
     if not (result.gaps or result.has_open_points):
         return "the notes say why"
@@ -273,12 +275,12 @@ def _why_partial(result: JobResult) -> str:
     return "the notes name the missing and open points"
 
 
-def _how_to_fill_gaps(result: JobResult) -> str:
+def _explain_gap_filling(result: JobResult) -> str:
     if not result.gaps:
         return ""
     price = ""
     if result.to_finish_usd:
-        price = f", for about {money(result.to_finish_usd)}"
+        price = f", for about {format_money(result.to_finish_usd)}"
     return (
         f" (`handoff retry {result.job_id}` runs {count_text(len(result.gaps), 'step')}"
         f" again{price})"
@@ -312,7 +314,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
             continue
         after = ""
         if step["depends_on"]:
-            after = f" (after {names(step['depends_on'])})"
+            after = f" (after {format_names(step['depends_on'])})"
         task = shorten(step["task"], 100)
         lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {task}"))
     return Group(*lines)
@@ -344,35 +346,35 @@ class _Handoffs:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         results = {result["handoff_id"]: result for result in self.result.results}
         rows: list[_Row] = []
-        for handoff in collapse_steps(self.result.handoffs, _step_of_handoff):
+        for handoff in collapse_steps(self.result.handoffs, _get_step):
             if isinstance(handoff, StepCopies):
-                yield Text(self._copies_line(handoff, results))
+                yield Text(self._format_copies(handoff, results))
             else:
-                rows.append(_row(handoff, results.get(handoff["handoff_id"])))
+                rows.append(_build_row(handoff, results.get(handoff["handoff_id"])))
         if not rows:
             return
-        table = _table(rows)
+        table = _build_table(rows)
         unbounded = options.update(max_width=_ANY_COLUMNS)
         if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
         for row in rows:
             yield Text(f"{row.name}  {row.assigned_to}  {row.state}")
-            yield Padding(Text(_usage_of_row(row), style="dim"), (0, 0, 0, 2), expand=False)
+            yield Padding(Text(_format_row_usage(row), style="dim"), (0, 0, 0, 2), expand=False)
 
-    def _copies_line(
+    def _format_copies(
         self, copies: StepCopies[dict[str, Any]], results: Mapping[str, dict[str, Any]]
     ) -> str:
         """Return the states of the copies of a step in one line."""
         states: list[str] = []
         lost_claims = 0
         for copy in copies.all:
-            states.append(_state(copy, results.get(copy["handoff_id"])))
+            states.append(_get_state(copy, results.get(copy["handoff_id"])))
             lost_claims += copy.get("lost_claims", 0)
         parts = [
             count_text(len(states), "handoff"),
-            outcomes(states),
-            lost_claims_text(lost_claims),
+            format_outcomes(states),
+            describe_lost_claims(lost_claims),
         ]
         line = f"{copies.name}: {', '.join(filter(None, parts))}"
         if self.is_private:
@@ -380,7 +382,7 @@ class _Handoffs:
         return f"{line}; `handoff show {self.result.job_id} --full` has each"
 
 
-def _usage_of_row(row: _Row) -> str:
+def _format_row_usage(row: _Row) -> str:
     parts: list[str] = []
     if row.turns:
         parts.append(count_text(int(row.turns), "turn"))
@@ -392,7 +394,7 @@ def _usage_of_row(row: _Row) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _table(rows: Sequence[_Row]) -> Table:
+def _build_table(rows: Sequence[_Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("handoff", no_wrap=True)
     table.add_column("by", no_wrap=True)
@@ -405,25 +407,25 @@ def _table(rows: Sequence[_Row]) -> Table:
     return table
 
 
-def _step_of_handoff(handoff: dict[str, Any]) -> str:
+def _get_step(handoff: dict[str, Any]) -> str:
     return parse_step_id(str(handoff["handoff_id"]))
 
 
-def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
+def _get_state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
     """Return the status of the result, or the state of a handoff without a result."""
     if outcome:
         return str(outcome["status"])
     return str(handoff.get("state") or "issued")
 
 
-def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> _Row:
+def _build_row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> _Row:
     started_at, finished_at = handoff.get("started_at"), handoff.get("finished_at")
     seconds = ""
     if started_at and finished_at:
         seconds = f"{finished_at - started_at:.2f}"
-    state = _state(handoff, outcome)
+    state = _get_state(handoff, outcome)
     if handoff.get("lost_claims"):
-        state += f", {lost_claims_text(handoff['lost_claims'])}"
+        state += f", {describe_lost_claims(handoff['lost_claims'])}"
     if outcome and outcome.get("shared"):
         state += f", shared with {outcome['shared']['job_id']}"
     row = _Row(
@@ -446,11 +448,11 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> _Row:
         turns=str(usage["turns"]),
         input_tokens=f"{prefix}{usage['input_tokens']:,}",
         output_tokens=f"{prefix}{usage['output_tokens']:,}",
-        cost=money(usage["cost_usd"], at_most=at_most),
+        cost=format_money(usage["cost_usd"], at_most=at_most),
     )
 
 
-def _verdict(verdict: dict[str, Any]) -> str:
+def _format_verdict(verdict: dict[str, Any]) -> str:
     """Return the decision, the scores of the whole answer, the revisions and the open points."""
     if verdict["verdict"] is None:
         return f"none ({shorten(verdict.get('problem') or '', 120)})"

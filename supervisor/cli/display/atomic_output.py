@@ -16,9 +16,9 @@ from pathlib import Path
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.file_errors import file_problem
+from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
-from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
+from handoff_queue.supervisor.client.repeated_step_rows import Row, format_rows
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))
@@ -123,8 +123,8 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
             f"{job_id} has no rows: its plan has no for_each step, or there is no plan yet"
         )
     try:
-        write_out(target, rows_as_text(rows, target))
+        write_out(target, format_rows(rows, target))
     except OSError as error:
-        raise OutputFailed(f"cannot write {file_problem(error)}") from error
+        raise OutputFailed(f"cannot write {describe_file_problem(error)}") from error
     done_count = sum(row.status not in ("waiting", "running") for row in rows)
     print_message(f"{done_count} of {len(rows)} rows of {job_id} are done; {target} has all rows")

@@ -9,11 +9,16 @@ from typing import Any
 
 from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.display.tables import table
-from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
+from handoff_queue.supervisor.cli.display.tables import format_table
+from handoff_queue.supervisor.cli.display.terminal import count_text, format_money, shorten
 from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, total_usage
-from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
+from handoff_queue.supervisor.evaluation.summary import (
+    SummaryRow,
+    advise_on_variants,
+    build_row,
+    group_by_kind,
+)
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
 NEW_RUN = "start a new run with a higher --max-usd"
@@ -32,7 +37,7 @@ class EvaluationReport:
 
     @property
     def rows(self) -> tuple[SummaryRow, ...]:
-        rows = [row_of(variant, self.outcomes) for variant in self.plan.variants]
+        rows = [build_row(variant, self.outcomes) for variant in self.plan.variants]
         return tuple(rows)
 
     @property
@@ -46,7 +51,7 @@ class EvaluationReport:
         return total_usage([self.grader_usage, *(outcome.usage for outcome in self.outcomes)])
 
 
-def line_of(outcome: TrialOutcome) -> str:
+def format_outcome(outcome: TrialOutcome) -> str:
     """Return the line about an ended trial."""
     if outcome.is_cut:
         verdict = "not counted: its budget was spent"
@@ -76,30 +81,30 @@ def report_table(report: EvaluationReport) -> str:
         "Wall s each",
         "Own s each",
     ]
-    tables = [table([heading, *map(_cells, report.rows)])]
-    kinds = by_kind(report.outcomes)
+    tables = [format_table([heading, *map(_build_cells, report.rows)])]
+    kinds = group_by_kind(report.outcomes)
     if kinds:
         variants = report.plan.variants
         rows = [["Kind", *(variant.name for variant in variants)]]
         for kind, passed in kinds.items():
-            cells = [_pass_count_text(passed.get(variant)) for variant in variants]
+            cells = [_format_pass_count(passed.get(variant)) for variant in variants]
             rows.append([kind, *cells])
-        tables.append(table(rows))
-    advice = advice_on(report.rows)
+        tables.append(format_table(rows))
+    advice = advise_on_variants(report.rows)
     if advice:
         tables.append(advice)
     return "\n\n".join(tables)
 
 
-def accounts_of(report: EvaluationReport) -> list[str]:
+def build_accounts(report: EvaluationReport) -> list[str]:
     """Return a line about the cost, and a line about answers without a usable score, if any."""
     limit = ""
     if report.max_microusd is not None:
-        limit = f" of at most {money(cost_usd(report.max_microusd))}"
+        limit = f" of at most {format_money(cost_usd(report.max_microusd))}"
     total, grader = report.usage, report.grader_usage
     lines = [
-        f"{report.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
-        f" grader {grader.tokens:,}"
+        f"{report.plan.name}: {format_money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of"
+        f" these the grader {grader.tokens:,}"
     ]
     ungraded = sum(row.ungraded for row in report.rows)
     if ungraded:
@@ -134,27 +139,27 @@ def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
 def report_json(report: EvaluationReport, golden: Path) -> dict[str, Any]:
     """Return the JSON of an evaluation, with the keys of docs/how-to/evaluation.md."""
     kinds: dict[str, Any] = {}
-    for kind, passed_of in by_kind(report.outcomes).items():
+    for kind, passed_of in group_by_kind(report.outcomes).items():
         kinds[kind] = {}
         for variant, (passed, of) in passed_of.items():
             kinds[kind][variant.name] = {"passed": passed, "of": of}
     return {
         "run": report.plan.name,
         "golden": str(golden),
-        "rows": [_row_json(row) for row in report.rows],
+        "rows": [_convert_row(row) for row in report.rows],
         "kinds": kinds,
-        "trials": [_outcome_json(outcome) for outcome in report.outcomes],
-        "not_run": [_trial_json(trial) for trial in report.not_run],
+        "trials": [_convert_outcome(outcome) for outcome in report.outcomes],
+        "not_run": [_convert_trial(trial) for trial in report.not_run],
         "not_graded": report.not_graded,
         "grader": asdict(report.grader_usage),
         "cost_usd": report.usage.cost_usd,
-        "advice": advice_on(report.rows),
+        "advice": advise_on_variants(report.rows),
     }
 
 
-def _row_json(row: SummaryRow) -> dict[str, Any]:
+def _convert_row(row: SummaryRow) -> dict[str, Any]:
     return {
-        **_variant_json(row.variant.mode, row.variant.model),
+        **_convert_variant(row.variant.mode, row.variant.model),
         "trials": row.trials,
         "cut": row.cut,
         "passed": row.passed,
@@ -171,39 +176,39 @@ def _estimate_json(estimate: IntervalEstimate | None) -> dict[str, float] | None
     return asdict(estimate)
 
 
-def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
+def _convert_outcome(outcome: TrialOutcome) -> dict[str, Any]:
     return {
-        **_trial_json(outcome.trial),
+        **_convert_trial(outcome.trial),
         "job_id": outcome.job_id,
         "status": outcome.status,
         "passed": None if outcome.is_cut else outcome.passed,
         "faults": list(outcome.faults),
-        "scores": scores_json(outcome.scores),
+        "scores": convert_scores(outcome.scores),
         "graded_by": outcome.graded_by,
         "took": asdict(outcome.usage),
     }
 
 
-def scores_json(scores: Iterable[Score]) -> list[dict[str, Any]]:
+def convert_scores(scores: Iterable[Score]) -> list[dict[str, Any]]:
     """Return the grader's scores of one answer, without the step that a review would name."""
     return [score.model_dump(mode="json", exclude={"step"}) for score in scores]
 
 
-def _trial_json(trial: Trial) -> dict[str, Any]:
+def _convert_trial(trial: Trial) -> dict[str, Any]:
     variant = trial.variant
     return {
         "case": trial.case.id,
         "kind": trial.case.kind,
-        **_variant_json(variant.mode, variant.model),
+        **_convert_variant(variant.mode, variant.model),
         "number": trial.number,
     }
 
 
-def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
+def _convert_variant(mode: str, model: str | None) -> dict[str, Any]:
     return {"mode": str(mode), "model": model}
 
 
-def _cells(row: SummaryRow) -> list[str]:
+def _build_cells(row: SummaryRow) -> list[str]:
     """Return the cells of a variant, in the order of the heading."""
     trials = max(1, row.trials + row.cut)
     cost_usd_each = None
@@ -211,17 +216,17 @@ def _cells(row: SummaryRow) -> list[str]:
         cost_usd_each = row.usage.cost_usd / trials
     return [
         row.variant.name,
-        _pass_count_text((row.passed, row.trials)),
-        _interval(row.passing, percent=True),
-        _interval(row.score),
+        _format_pass_count((row.passed, row.trials)),
+        _format_interval(row.passing, percent=True),
+        _format_interval(row.score),
         f"{row.tokens:,.0f}",
-        money(cost_usd_each),
+        format_money(cost_usd_each),
         f"{row.usage.wall_s / trials:.1f}",
         f"{row.usage.own_s / trials:.1f}",
     ]
 
 
-def _interval(estimate: IntervalEstimate | None, *, percent: bool = False) -> str:
+def _format_interval(estimate: IntervalEstimate | None, *, percent: bool = False) -> str:
     if estimate is None:
         return "-"
     form = ".0%" if percent else ".2f"
@@ -229,7 +234,7 @@ def _interval(estimate: IntervalEstimate | None, *, percent: bool = False) -> st
     return f"{estimate.value:{form}} ({low} to {high})"
 
 
-def _pass_count_text(counts: tuple[int, int] | None) -> str:
+def _format_pass_count(counts: tuple[int, int] | None) -> str:
     """Return the passed trials and all trials as `3 of 4`."""
     if counts is None:
         return "-"

@@ -49,13 +49,13 @@ from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import describe_awaited_answer
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.shared.types.presence import has_activity_changed, waiting_in
+from handoff_queue.shared.types.presence import has_activity_changed, parse_wait
 from handoff_queue.supervisor.cli.display.activity import (
-    deferral_reason,
+    describe_deferral,
+    describe_lost_claims,
+    describe_tools,
+    format_name,
     is_deferred,
-    lost_claims_text,
-    name_of,
-    tools_of,
 )
 from handoff_queue.supervisor.cli.display.job_status import quote_line
 from handoff_queue.supervisor.cli.display.job_view import (
@@ -63,18 +63,18 @@ from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     StepCopies,
     collapse_steps,
-    names,
+    format_names,
 )
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
+from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
+from handoff_queue.supervisor.lifecycle.result_texts import list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[tuple[float, str]]:
+def iterate_lines(moment: JobUpdate, before: JobState | None = None) -> Iterator[tuple[float, str]]:
     """Yield the lines about the new events of a job, each with the Unix time of its event. Some
     events have no line.
 
@@ -91,38 +91,38 @@ def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[tupl
             yield recorded.at, line
 
 
-def changes(before: JobView | None, moment: JobUpdate) -> list[str]:
+def list_changes(before: JobView | None, moment: JobUpdate) -> list[str]:
     """Return the lines about all changes since the last view, with the child jobs indented. The
     events of a job and of its child jobs are in the order of their times.
 
     Args:
         before: the last view. None: this is the first update.
     """
-    return [line for _, line in sorted(_lines_with_times(before, moment), key=itemgetter(0))]
+    return [line for _, line in sorted(_iterate_timed_lines(before, moment), key=itemgetter(0))]
 
 
-def _lines_with_times(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[float, str]]:
+def _iterate_timed_lines(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[float, str]]:
     """Yield the lines about all changes, each with a Unix time by which they are sorted. The times
     of a job never fall, so that its own lines keep their order.
     """
     view = moment.view
     earlier = before or JobView(view.job_id)
-    for line in lines_about_arrivals(earlier, view):
+    for line in iterate_arrivals(earlier, view):
         yield -inf, line
     latest = 0.0
-    for at, line in lines_of(moment, earlier.state):
+    for at, line in iterate_lines(moment, earlier.state):
         latest = max(latest, at)
         yield latest, line
-    for line in (*new_claims(earlier, view), *new_waits(earlier, view)):
+    for line in (*iterate_new_claims(earlier, view), *iterate_new_waits(earlier, view)):
         yield inf, line
     for below in moment.below:
         name = below.view.job_id
-        for at, line in _lines_with_times(earlier.children.get(name), below):
+        for at, line in _iterate_timed_lines(earlier.children.get(name), below):
             if line.startswith(f"{name}:"):
                 yield at, f"  {line}"
             else:
                 yield at, f"  {name} {line}"
-    for line in newly_missing(earlier, view):
+    for line in iterate_newly_missing(earlier, view):
         yield inf, line
 
 
@@ -130,7 +130,7 @@ def _issue_events_by_handoff(view: JobView) -> dict[HandoffId, HandoffIssued]:
     return {event.handoff_id: event for event in view.issued}
 
 
-def new_claims(before: JobView, after: JobView) -> Iterator[str]:
+def iterate_new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each newly claimed handoff. No event reports a claim."""
     issued = _issue_events_by_handoff(after)
     for handoff_id, info in after.handoffs.items():
@@ -142,10 +142,10 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
         claim_text = ""
         if info.claims > 1:
             claim_text = f" (claim {info.claims})"
-        yield f"{name_of(issued[handoff_id])}: works{claim_text}, in {info.worker}"
+        yield f"{format_name(issued[handoff_id])}: works{claim_text}, in {info.worker}"
 
 
-def new_waits(before: JobView, after: JobView) -> Iterator[str]:
+def iterate_new_waits(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each handoff that starts to wait, such as for a rate limit.
 
     A running handoff keeps its slot. A deferred handoff has no slot.
@@ -154,14 +154,14 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     for handoff_id, info in after.handoffs.items():
         earlier = before.handoffs.get(handoff_id)
         was_deferred = earlier is not None and is_deferred(earlier, before.now)
-        doing = _doing(info)
-        if waiting_in(doing) and has_activity_changed(doing, _doing(earlier)):
-            yield f"{name_of(issued[handoff_id])}: {doing}"
+        doing = _get_activity(info)
+        if parse_wait(doing) and has_activity_changed(doing, _get_activity(earlier)):
+            yield f"{format_name(issued[handoff_id])}: {doing}"
         elif is_deferred(info, after.now) and not was_deferred:
-            yield f"{name_of(issued[handoff_id])}: {deferral_reason(info, after.now)}"
+            yield f"{format_name(issued[handoff_id])}: {describe_deferral(info, after.now)}"
 
 
-def _doing(info: HandoffInfo | None) -> str:
+def _get_activity(info: HandoffInfo | None) -> str:
     """Return the activity of a running handoff. A stored activity of any other handoff is
     outdated.
     """
@@ -170,14 +170,14 @@ def _doing(info: HandoffInfo | None) -> str:
     return ""
 
 
-def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
+def iterate_newly_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each new reason why the job waits."""
     for reason in after.waiting_reasons:
         if reason not in before.waiting_reasons:
             yield describe_with_command(reason)
 
 
-def lines_about_arrivals(before: JobView, after: JobView) -> Iterator[str]:
+def iterate_arrivals(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each process or person that the job no longer waits for."""
     still_missing = {reason.awaited for reason in after.waiting_reasons}
     for reason in before.waiting_reasons:
@@ -204,7 +204,7 @@ def _describe_quote(_: JobView, event: Quoted) -> str:
 
 
 def _describe_end(view: JobView, event: JobEnded) -> str:
-    return f"{view.job_id}: {event.status.value}{_reason_of_end(view, event)}"
+    return f"{view.job_id}: {event.status.value}{_describe_end_reason(view, event)}"
 
 
 def _describe_cancel_request(_: JobView, event: CancelRequested) -> str:
@@ -233,9 +233,9 @@ def _describe_refused_event(_: JobView, event: EventRefused) -> str:
     return f"an event is not used: {event.reason}"
 
 
-def _reason_of_end(view: JobView, event: JobEnded) -> str:
+def _describe_end_reason(view: JobView, event: JobEnded) -> str:
     """Return `: reason`, or an empty text. A result gives a more exact reason than the event."""
-    because = _because(view, event, ": ")
+    because = _describe_reason(view, event, ": ")
     if because or not event.reason:
         return because
     return f": {event.reason}"
@@ -250,7 +250,7 @@ def _describe_sent_message(view: JobView, event: UserMessageSent) -> str:
 
 def _describe_taken_message(view: JobView, event: UserMessageTaken) -> str:
     issued = _issue_events_by_handoff(view)[event.handoff_id]
-    return f"{name_of(issued)}: takes the message at turn {event.turn}"
+    return f"{format_name(issued)}: takes the message at turn {event.turn}"
 
 
 def _describe_retry(_: JobView, event: RetryRequested) -> str:
@@ -269,9 +269,9 @@ def _describe_delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
 
 
 def _describe_plan(view: JobView, event: PlanMade) -> str:
-    steps = ", ".join(_names_with_specialists(event.steps))
+    steps = ", ".join(_iterate_names_with_specialists(event.steps))
     line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
-    line += _because(view, event, "; ")
+    line += _describe_reason(view, event, "; ")
     bill = ""
     if view.state:
         bill = bill_text(bill_of(view.state))
@@ -281,7 +281,7 @@ def _describe_plan(view: JobView, event: PlanMade) -> str:
 
 
 def _describe_patch(view: JobView, event: PlanPatched) -> str:
-    return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
+    return f"replanner: {shorten(describe_change(build_change(event, view.texts)), 300)}"
 
 
 def _describe_issued_handoff(view: JobView, event: HandoffIssued) -> str | None:
@@ -293,26 +293,26 @@ def _describe_issued_handoff(view: JobView, event: HandoffIssued) -> str | None:
     child = ""
     if event.child:
         child = f", as {event.child.job_id}{lacks}"
-    return f"{name_of(event)}: handed over{child}"
+    return f"{format_name(event)}: handed over{child}"
 
 
 def _describe_review(view: JobView, event: Reviewed) -> str:
-    return f"review, round {event.round}: {_verdict(view, event)}"
+    return f"review, round {event.round}: {_format_verdict(view, event)}"
 
 
 def _describe_abandoned_steps(_: JobView, event: StepsAbandoned) -> str:
     steps = [item.step for item in event.steps]
-    return f"given up: {names(steps)}: {shorten(event.why, 120)}"
+    return f"given up: {format_names(steps)}: {shorten(event.why, 120)}"
 
 
 def _describe_retried_steps(_: JobView, event: StepsTriedAgain) -> str:
-    return f"failed, and tried again: {', '.join(_names_of_retried_steps(event))}"
+    return f"failed, and tried again: {', '.join(_iterate_retried_steps(event))}"
 
 
 def _describe_gates(view: JobView, event: GatesChecked) -> str:
     outcome = "passed"
     if event.vetoes:
-        outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
+        outcome = f"{count_text(event.vetoes, 'objection')}{_describe_reason(view, event, ': ')}"
     if event.is_sent_back:
         outcome += ", sent back"
     return f"gates: {outcome}"
@@ -321,7 +321,7 @@ def _describe_gates(view: JobView, event: GatesChecked) -> str:
 def _describe_synthesis(view: JobView, event: Synthesized) -> str:
     problem = ""
     if event.problem:
-        problem = f" ({event.problem}{_because(view, event, ': ')})"
+        problem = f" ({event.problem}{_describe_reason(view, event, ': ')})"
     return f"answer: {event.method.in_words}{problem}"
 
 
@@ -340,7 +340,7 @@ def _describe_needs(_: JobView, event: NeedsResolved) -> str:
     return "; ".join(parts)
 
 
-def _names_of_retried_steps(event: StepsTriedAgain) -> Iterator[str]:
+def _iterate_retried_steps(event: StepsTriedAgain) -> Iterator[str]:
     """Yield the names of the steps. A step with another specialist names it: `left (writer)`."""
     for item in event.steps:
         if item.specialist:
@@ -349,7 +349,7 @@ def _names_of_retried_steps(event: StepsTriedAgain) -> Iterator[str]:
             yield item.step
 
 
-def _names_with_specialists(steps: Sequence[StepOutline]) -> Iterator[str]:
+def _iterate_names_with_specialists(steps: Sequence[StepOutline]) -> Iterator[str]:
     """Yield the names of steps: `left (researcher)`, `page_0001 to page_1000 (reader)`."""
     for step in collapse_steps(steps, lambda step: step.id):
         if isinstance(step, StepCopies):
@@ -362,13 +362,13 @@ def _names_with_specialists(steps: Sequence[StepOutline]) -> Iterator[str]:
 def _describe_fact_check(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         reason = ""
-        why = view.texts.why_unchecked(event)
+        why = view.texts.explain_missing_fact_check(event)
         if why:
             reason = f" ({shorten(why, 200)})"
         return f"facts: not checked: {event.problem}{reason}"
     objections = ""
     if event.wrong and event.result:
-        objections = "; ".join(view.texts.objections(event.result))
+        objections = "; ".join(view.texts.get_objections(event.result))
     outcome = "passed"
     if objections:
         outcome = f"{count_text(event.wrong, 'objection')}: {shorten(objections, 200)}"
@@ -408,19 +408,19 @@ def _describe_rejection(view: JobView, event: Rejected) -> str:
 
 def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
     issued = _issue_events_by_handoff(view).get(event.handoff_id)
-    name = name_of(issued) if issued else event.handoff_id
-    usage = view.usage_of_finished(event)
+    name = format_name(issued) if issued else event.handoff_id
+    usage = view.get_finished_usage(event)
     info = view.handoffs.get(event.handoff_id)
     parts = [
         event.status.value,
         count_text(usage.turns, "turn"),
-        tools_of(info),
+        describe_tools(info),
         count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
-        lost_claims_text(info.lost_claims if info else 0),
+        describe_lost_claims(info.lost_claims if info else 0),
         describe_shared_run(event.shared),
     ]
     line = ", ".join(part for part in parts if part)
-    return f"{name}: {line}{_because(view, event, ': ')}"
+    return f"{name}: {line}{_describe_reason(view, event, ': ')}"
 
 
 def _describe_conflicts(_: JobView, event: ConflictsFound) -> str | None:
@@ -432,7 +432,7 @@ def _describe_conflicts(_: JobView, event: ConflictsFound) -> str | None:
 def _describe_judgement(view: JobView, event: Judged) -> str:
     why = ""
     if event.problem:
-        why = f" ({event.problem}{_because(view, event, ': ')})"
+        why = f" ({event.problem}{_describe_reason(view, event, ': ')})"
     return f"judge: {count_text(len(event.settled), 'conflict')} settled{why}"
 
 
@@ -446,22 +446,22 @@ def _describe_arbitration(_: JobView, event: Arbitrated) -> str:
     return f"judge: {'; '.join(sides) or 'no decision'}"
 
 
-def _because(view: JobView, event: Event, before: str) -> str:
+def _describe_reason(view: JobView, event: Event, before: str) -> str:
     """Return the reason that the result behind an event gives, or an empty text.
 
     Args:
         before: separator in front of the reason.
     """
-    for ref in refs_with_texts(event):
-        if why := view.texts.why(ref):
+    for ref in list_refs_with_texts(event):
+        if why := view.texts.explain(ref):
             return f"{before}{shorten(why, 200)}"
     return ""
 
 
-def _verdict(view: JobView, event: Reviewed) -> str:
-    verdict = view.texts.verdict(event)
+def _format_verdict(view: JobView, event: Reviewed) -> str:
+    verdict = view.texts.get_verdict(event)
     if verdict is None:
-        return f"none ({event.problem}{_because(view, event, ': ')})"
+        return f"none ({event.problem}{_describe_reason(view, event, ': ')})"
     if not verdict.revisions:
         return verdict.verdict.value
     revision_texts = "; ".join(
@@ -478,7 +478,7 @@ def _describe_conditions(_: JobView, event: ConditionsChecked) -> str:
         ("condition not decided", [item.step for item in event.undecided]),
     ):
         if steps:
-            parts.append(f"{label}: {names(steps)}")
+            parts.append(f"{label}: {format_names(steps)}")
     return "; ".join(parts)
 
 

@@ -18,7 +18,7 @@ _REMEDIES = {
 _OTHER_REMEDY = "check the path and its permissions, or name another file"
 
 
-def file_problem(error: OSError) -> str:
+def describe_file_problem(error: OSError) -> str:
     """Return one line about a file that the system refuses. An error without a file has no
     remedy.
     """

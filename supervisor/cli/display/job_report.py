@@ -10,22 +10,22 @@ import yaml
 
 from handoff_queue.supervisor.cli.display.answer import (
     answer_text,
-    sources_of,
-    upper_bound_remark,
-    usage_line,
-    usage_text,
+    describe_upper_bound,
+    format_sources,
+    format_usage,
+    format_usage_line,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
-    clock,
     count_text,
-    money,
+    format_clock,
+    format_money,
+    get_stdout,
     shorten,
-    stdout,
     write_line,
 )
-from handoff_queue.supervisor.client.tool_call_approvals import subject_of
-from handoff_queue.supervisor.client.user_messages import message_line
-from handoff_queue.supervisor.text.sanitizing import plain, plain_line
+from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
+from handoff_queue.supervisor.client.user_messages import format_message
+from handoff_queue.supervisor.text.sanitizing import flatten_to_line, replace_unsafe
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
@@ -50,18 +50,18 @@ class _Readable(yaml.SafeDumper):
     """YAML dumper that writes texts of several lines as blocks."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    clean = "\n".join(line.rstrip() for line in plain(text).splitlines())
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    clean = "\n".join(line.rstrip() for line in replace_unsafe(text).splitlines())
     style = None
     if "\n" in clean:
         style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", clean, style=style)
 
 
-_Readable.add_representer(str, _text)
+_Readable.add_representer(str, _represent_text)
 
 
-def readable(value: Any, columns: int) -> str:
+def format_readable(value: Any, columns: int) -> str:
     """Return a JSON value as readable YAML.
 
     Args:
@@ -77,48 +77,53 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     Args:
         letters: the dead letters about the job.
     """
-    format_value = partial(readable, columns=stdout().width)
+    format_value = partial(format_readable, columns=get_stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
     about = (
-        _mode_and_owner(result),
-        usage_text(result),
-        upper_bound_remark(result),
+        _describe_mode_and_owner(result),
+        format_usage(result),
+        describe_upper_bound(result),
         *result.waits_for,
     )
-    section(f"{result.job_id}  {result.status.value}", _lines(about))
+    print_section(f"{result.job_id}  {result.status.value}", _join_lines(about))
     if result.route:
-        section("route", format_value(result.route))
+        print_section("route", format_value(result.route))
     if result.plan:
-        section("plan", format_value(result.plan))
+        print_section("plan", format_value(result.plan))
     for handoff in result.handoffs:
         print_handoff(handoff, outcomes.get(handoff["handoff_id"]))
     if result.gates:
-        section(f"gates, {_SET_BY[result.gates['from']]}", format_value(result.gates))
+        print_section(f"gates, {_SET_BY[result.gates['from']]}", format_value(result.gates))
     for conflict in result.conflicts:
-        section(f"conflict {conflict['id']}, {_conflict_state(conflict)}", format_value(conflict))
+        print_section(
+            f"conflict {conflict['id']}, {_describe_conflict_state(conflict)}",
+            format_value(conflict),
+        )
     for verdict in result.verdicts:
-        section(f"review, round {verdict['round']}", format_value(verdict))
+        print_section(f"review, round {verdict['round']}", format_value(verdict))
     for approval in result.approvals:
         decision = approval["decision"] or f"it waits, as question {approval['version']}"
-        section(f"approval of {subject_of(approval)}: {decision}", format_value(approval))
+        print_section(
+            f"approval of {describe_subject(approval)}: {decision}", format_value(approval)
+        )
     for message in result.messages:
-        section(f"message{_recipient(message)}", format_value(message))
+        print_section(f"message{_describe_recipient(message)}", format_value(message))
     for letter in letters:
-        section("dead letter", format_value(letter.model_dump()))
+        print_section("dead letter", format_value(letter.model_dump()))
     if result.notes:
-        section("notes", format_value(list(result.notes)))
+        print_section("notes", format_value(list(result.notes)))
     if result.answer is not None:
-        parts = (answer_text(result), sources_of(result))
-        section("answer", "\n\n".join(part for part in parts if part))
+        parts = (answer_text(result), format_sources(result))
+        print_section("answer", "\n\n".join(part for part in parts if part))
 
 
-def _recipient(message: dict[str, Any]) -> str:
+def _describe_recipient(message: dict[str, Any]) -> str:
     if message["step"]:
         return f" to {message['step']}"
     return ""
 
 
-def _conflict_state(conflict: dict[str, Any]) -> str:
+def _describe_conflict_state(conflict: dict[str, Any]) -> str:
     if conflict["stands"]:
         return "settled"
     return "disputed"
@@ -126,22 +131,22 @@ def _conflict_state(conflict: dict[str, Any]) -> str:
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
     """Print a handoff and its result in full."""
-    format_value = partial(readable, columns=stdout().width)
+    format_value = partial(format_readable, columns=get_stdout().width)
     name = handoff["handoff_id"]
     state = handoff.get("state") or "issued"
-    section(f"handoff {name} to {handoff['assigned_to']}, {state}", format_value(handoff))
+    print_section(f"handoff {name} to {handoff['assigned_to']}, {state}", format_value(handoff))
     result = "none yet"
     if outcome is not None:
         result = format_value(outcome)
-    section(f"result of {name}", result)
+    print_section(f"result of {name}", result)
 
 
-def _lines(texts: Iterable[str | None]) -> str:
+def _join_lines(texts: Iterable[str | None]) -> str:
     """Return the texts that are not empty, one a line."""
     return "\n".join(text for text in texts if text)
 
 
-def section(title: str, body: str) -> None:
+def print_section(title: str, body: str) -> None:
     """Print one section with its title."""
     write_line(f"=== {title}")
     if body:
@@ -153,9 +158,9 @@ _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40
 
 
-def _mode_and_owner(job: JobResult | JobOutline) -> str:
+def _describe_mode_and_owner(job: JobResult | JobOutline) -> str:
     """Return the mode, the tenant and the priority of a job, and the origin of a fork."""
-    whose = f"mode {job.mode.value}, tenant {plain(job.tenant)}, {job.priority.value}"
+    whose = f"mode {job.mode.value}, tenant {replace_unsafe(job.tenant)}, {job.priority.value}"
     if job.forked_from is not None:
         whose += f", forked from {job.forked_from}"
     return whose
@@ -167,18 +172,18 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     Args:
         letters: the dead letters about the job.
     """
-    format_value = partial(readable, columns=stdout().width)
+    format_value = partial(format_readable, columns=get_stdout().width)
     about = (
         shorten(outline.title, 100),
-        _mode_and_owner(outline),
-        usage_line(outline),
-        upper_bound_remark(outline),
+        _describe_mode_and_owner(outline),
+        format_usage_line(outline),
+        describe_upper_bound(outline),
     )
-    section(f"{outline.job_id}  {outline.status.value}", _lines(about))
+    print_section(f"{outline.job_id}  {outline.status.value}", _join_lines(about))
     if outline.plan:
         steps = count_text(outline.plan["steps"], "step")
-        section(f"plan, {steps}", _lines(_plan_lines(outline.plan)))
-    section("handoffs", _lines(_count_lines(outline)))
+        print_section(f"plan, {steps}", _join_lines(_plan_lines(outline.plan)))
+    print_section("handoffs", _join_lines(_count_lines(outline)))
     counts = outline.counts or {}
     failed_count = None
     if outline.counts:
@@ -189,23 +194,23 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     _print_handoffs("newest", outline.newest, None)
     for review in outline.reviews:
         decision = review["decision"] or shorten(review["problem"] or "no decision", 300)
-        section(f"review, round {review['round']}", decision)
+        print_section(f"review, round {review['round']}", decision)
     if outline.messages:
-        messages = [shorten(message_line(message), 400) for message in outline.messages]
-        section("messages", _lines(messages))
+        messages = [shorten(format_message(message), 400) for message in outline.messages]
+        print_section("messages", _join_lines(messages))
     for letter in letters:
-        section("dead letter", format_value(letter.model_dump()))
+        print_section("dead letter", format_value(letter.model_dump()))
     if outline.notes:
-        section("notes", _lines(f"- {plain_line(text)}" for text in outline.notes))
+        print_section("notes", _join_lines(f"- {flatten_to_line(text)}" for text in outline.notes))
     if outline.answer is not None:
-        section("answer", _answer(outline.answer))
+        print_section("answer", _format_answer(outline.answer))
     job_id = outline.job_id
     commands = (
         f"`handoff show {job_id} --full` prints all parts, also with --json",
         f"`handoff show {job_id} --handoff HANDOFF` prints one handoff, and `handoff result"
         f" {job_id}` the answer",
     )
-    section("not shown", _lines((*outline.left_out, *commands)))
+    print_section("not shown", _join_lines((*outline.left_out, *commands)))
 
 
 def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
@@ -254,21 +259,21 @@ def _print_handoffs(title: str, handoffs: Sequence[dict[str, Any]], of: int | No
         title += f" ({len(handoffs)} of {of:,})"
     lines: list[str] = []
     for handoff in handoffs:
-        lines += _handoff_lines(handoff)
-    section(title, "\n".join(lines))
+        lines += _iterate_handoff_lines(handoff)
+    print_section(title, "\n".join(lines))
 
 
-def _handoff_lines(handoff: dict[str, Any]) -> Iterator[str]:
+def _iterate_handoff_lines(handoff: dict[str, Any]) -> Iterator[str]:
     """Yield the line of a handoff, then its task and its reason. A long line is cut."""
-    columns = max(_NARROWEST, stdout().width)
+    columns = max(_NARROWEST, get_stdout().width)
     usage = handoff["usage"]
     parts = [
         handoff["handoff_id"],
         handoff["assigned_to"],
         handoff["state"],
-        _time_of(handoff),
+        _format_time(handoff),
         count_text(usage["turns"], "turn"),
-        money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0),
+        format_money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0),
         handoff["worker"],
         handoff["doing"],
         handoff["child"],
@@ -283,20 +288,20 @@ def _handoff_lines(handoff: dict[str, Any]) -> Iterator[str]:
             yield "    " + shorten(text, columns - 4)
 
 
-def _time_of(handoff: dict[str, Any]) -> str:
+def _format_time(handoff: dict[str, Any]) -> str:
     """Return the end and the duration of an ended handoff.
 
     Return the start of a running handoff, and the time at which a waiting handoff was issued.
     """
     started_at, finished_at = handoff["started_at"], handoff["finished_at"]
     if finished_at and started_at:
-        return f"{clock(finished_at)}, {finished_at - started_at:.1f} s"
+        return f"{format_clock(finished_at)}, {finished_at - started_at:.1f} s"
     if started_at or handoff["issued_at"]:
-        return clock(started_at or handoff["issued_at"])
+        return format_clock(started_at or handoff["issued_at"])
     return ""
 
 
-def _answer(answer: Any) -> str:
+def _format_answer(answer: Any) -> str:
     if isinstance(answer, str):
-        return plain(answer)
-    return readable(answer, stdout().width)
+        return replace_unsafe(answer)
+    return format_readable(answer, get_stdout().width)

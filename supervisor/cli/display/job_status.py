@@ -10,7 +10,7 @@ from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, money
+from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, format_money
 from handoff_queue.supervisor.quoting.cost_simulation import MIN_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
@@ -33,13 +33,13 @@ def quote_line(quote: Quote) -> str:
     parts = []
     if quote.microusd:
         parts.append(
-            f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most}"
-            f" {money(quote.microusd.most / MICROUSD)}"
+            f"likely {format_money(quote.microusd.likely / MICROUSD)}, {at_most}"
+            f" {format_money(quote.microusd.most / MICROUSD)}"
         )
     if quote.half_price_microusd is not None:
         parts.append(
-            f"{money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls in"
-            " batches, at half price; all other calls are at the full price"
+            f"{format_money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls"
+            " in batches, at half price; all other calls are at the full price"
         )
     if quote.deadline_s is not None:
         parts.append(
@@ -58,7 +58,7 @@ def quote_line(quote: Quote) -> str:
     return f"{'; '.join(parts)} ({basis})"
 
 
-def headline(view: JobView) -> str:
+def format_headline(view: JobView) -> str:
     """Return the headline of a job.
 
     Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
@@ -68,23 +68,23 @@ def headline(view: JobView) -> str:
         return f"{view.job_id}  queued"
     until = view.state.as_of if view.state.ended else view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
-    usage = usage_and_limits(view.job, view.state.submitted.limits)
+    usage = list_usage_and_limits(view.job, view.state.submitted.limits)
     return "  ".join([view.job_id, view.job.status, time, *usage])
 
 
-def usage_and_limits(info: JobInfo, limits: JobLimits) -> list[str]:
+def list_usage_and_limits(info: JobInfo, limits: JobLimits) -> list[str]:
     """Return the turns, tokens and cost, each with its limit if there is one."""
     at_most = info.cut_calls > 0
-    cost = money(cost_usd(info.cost_microusd), at_most=at_most)
+    cost = format_money(cost_usd(info.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
-        cost += f" of {_usd(limits.max_microusd)}"
-    turns = _count_with_limit(info.turns, limits.max_turns, "turn")
+        cost += f" of {_format_usd(limits.max_microusd)}"
+    turns = _format_count_with_limit(info.turns, limits.max_turns, "turn")
     token_count = info.input_tokens + info.output_tokens
-    tokens = _count_with_limit(token_count, limits.max_tokens, "token", at_most=at_most)
+    tokens = _format_count_with_limit(token_count, limits.max_tokens, "token", at_most=at_most)
     return [turns, tokens, cost]
 
 
-def usage_and_quote(view: JobView) -> str | None:
+def format_usage_and_quote(view: JobView) -> str | None:
     """Return the usage next to the quote, or None without a quote.
 
     Example: `12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`. A
@@ -99,25 +99,30 @@ def usage_and_quote(view: JobView) -> str | None:
     if quote is None or not (quote.seconds or quote.microusd):
         return None
     if view.state.retries > view.state.retries_when_quoted:
-        estimates = "; ".join(_estimates(quote))
-        since_the_retry = _usage_since_retry(view, view.state.handoffs)
+        estimates = "; ".join(_iterate_estimates(quote))
+        since_the_retry = _format_usage_since_retry(view, view.state.handoffs)
         return f"the first run {estimates}; since the retry {since_the_retry}"
     parts: list[str] = []
     if quote.seconds:
-        parts.append(_compare_to_estimate(working_seconds_so_far(view), quote.seconds, _seconds))
+        parts.append(
+            _compare_to_estimate(compute_working_seconds(view), quote.seconds, _format_seconds)
+        )
     cost_microusd = view.job.cost_microusd
     if quote.microusd and cost_microusd is not None:
-        parts.append(_compare_to_estimate(cost_microusd, quote.microusd, _usd))
+        parts.append(_compare_to_estimate(cost_microusd, quote.microusd, _format_usd))
     return "; ".join(parts) or None
 
 
-def _estimates(quote: Quote) -> Iterator[str]:
-    for estimate, format_amount in ((quote.seconds, _seconds), (quote.microusd, _usd)):
+def _iterate_estimates(quote: Quote) -> Iterator[str]:
+    for estimate, format_amount in (
+        (quote.seconds, _format_seconds),
+        (quote.microusd, _format_usd),
+    ):
         if estimate:
             yield f"likely {format_amount(estimate.likely)}, at most {format_amount(estimate.most)}"
 
 
-def _usage_since_retry(view: JobView, handoffs: int) -> str:
+def _format_usage_since_retry(view: JobView, handoffs: int) -> str:
     """Return the time since the retry, and the cost of the handoffs since then.
 
     The cost is left out if the cost of a handoff is unknown.
@@ -138,13 +143,13 @@ def _usage_since_retry(view: JobView, handoffs: int) -> str:
             is_known = False
         else:
             microusd += info.cost_microusd
-    time = _seconds(working_seconds_so_far(view))
+    time = _format_seconds(compute_working_seconds(view))
     if not is_known:
         return time
-    return f"{time}, {money(cost_usd(microusd), at_most=is_upper_bound)}"
+    return f"{time}, {format_money(cost_usd(microusd), at_most=is_upper_bound)}"
 
 
-def working_seconds_so_far(view: JobView) -> float:
+def compute_working_seconds(view: JobView) -> float:
     """Return the seconds since the start, without waits for a person."""
     state = view.state
     if state is None:
@@ -168,7 +173,9 @@ def _compare_to_estimate(
     return f"{format_amount(amount)} of likely {likely}, {relation} {most}"
 
 
-def _count_with_limit(count: int, limit: int | None, word: str, *, at_most: bool = False) -> str:
+def _format_count_with_limit(
+    count: int, limit: int | None, word: str, *, at_most: bool = False
+) -> str:
     if limit is None:
         return count_text(count, word, at_most=at_most)
     prefix = ""
@@ -177,11 +184,11 @@ def _count_with_limit(count: int, limit: int | None, word: str, *, at_most: bool
     return f"{prefix}{count:,} of {count_text(limit, word)}"
 
 
-def _seconds(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:,.0f} s"
 
 
-def _usd(microusd: float) -> str:
-    return money(microusd / MICROUSD)
+def _format_usd(microusd: float) -> str:
+    return format_money(microusd / MICROUSD)

@@ -22,12 +22,12 @@ from handoff_queue.supervisor.client.journal_follower import (
 from handoff_queue.supervisor.client.waiting_reasons import (
     CHECK_EVERY_S,
     WaitingReason,
-    waiting_reasons_for,
+    read_waiting_reasons,
 )
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.repeated_step_names import source_of
+from handoff_queue.supervisor.text.repeated_step_names import find_source
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -67,16 +67,16 @@ def collapse_steps(
     by_step: dict[str, list[_Item]] = {}
     for item in items:
         name = name_of(item)
-        by_step.setdefault(source_of(name) or name, []).append(item)
+        by_step.setdefault(find_source(name) or name, []).append(item)
     for same_step in by_step.values():
-        if len(same_step) > 1 and source_of(name_of(same_step[0])):
+        if len(same_step) > 1 and find_source(name_of(same_step[0])):
             copies = sorted(map(name_of, same_step), key=lambda name: (len(name), name))
             yield StepCopies(copies[0], copies[-1], tuple(same_step))
         else:
             yield from same_step
 
 
-def names(all_of_them: Sequence[str]) -> str:
+def format_names(all_of_them: Sequence[str]) -> str:
     """Return names as a short text: `a, page_0001 to page_2000`."""
     parts: list[str] = []
     for item in collapse_steps(all_of_them, str):
@@ -87,7 +87,7 @@ def names(all_of_them: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def outcomes(states: Sequence[str]) -> str:
+def format_outcomes(states: Sequence[str]) -> str:
     """Return the count of each state: `1,999 ok, 1 failed`."""
     return ", ".join(f"{count:,} {state}" for state, count in Counter(states).most_common())
 
@@ -143,7 +143,7 @@ class JobView:
                 child_handoffs[event.child.job_id] = event
         return child_handoffs
 
-    def after_events(self, events: Sequence[RecordedEvent]) -> JobView:
+    def apply_events(self, events: Sequence[RecordedEvent]) -> JobView:
         """Return the view after these events."""
         issued = list(self.issued)
         finished = dict(self.finished)
@@ -156,7 +156,7 @@ class JobView:
         state = fold(self.job_id, self.state, events)
         return replace(self, state=state, issued=tuple(issued), finished=finished)
 
-    def usage_of_finished(self, event: HandoffFinished) -> FinishedUsage:
+    def get_finished_usage(self, event: HandoffFinished) -> FinishedUsage:
         """Return the usage of an ended handoff by the budget. A result does not count calls that
         were cut off by a kill.
         """
@@ -174,14 +174,14 @@ def with_events(jobs: Client, view: JobView, events: Sequence[RecordedEvent]) ->
     """
     new: dict[str, None] = {}
     for recorded in events:
-        for ref in refs_with_texts(recorded.event):
+        for ref in list_refs_with_texts(recorded.event):
             if ref.digest not in view.texts.texts:
                 new[ref.digest] = None
     texts = view.texts
     if new:
         payloads = jobs.store.payloads.get(view.job_id, [], results=list(new))
         texts = ResultTexts({**view.texts.texts, **payloads})
-    return replace(view.after_events(events), texts=texts)
+    return replace(view.apply_events(events), texts=texts)
 
 
 def with_fresh_info(jobs: Client, view: JobView) -> JobView:
@@ -194,7 +194,7 @@ def with_fresh_info(jobs: Client, view: JobView) -> JobView:
         info = view.handoffs.get(event.handoff_id)
         if info is None or info.state not in _SETTLED:
             open_ids.append(event.handoff_id)
-    handoffs = jobs.store.jobs.handoffs(view.job_id, open_ids)
+    handoffs = jobs.store.jobs.read_handoffs(view.job_id, open_ids)
     return replace(
         view,
         now=jobs.store.connection.now(),
@@ -260,7 +260,7 @@ def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
     children: dict[JobId, JobView] = {}
     for job_id, child in view.children.items():
         children[job_id] = with_waiting_reasons(jobs, child)
-    reasons = waiting_reasons_for(jobs.store, view.job, open_ids)
+    reasons = read_waiting_reasons(jobs.store, view.job, open_ids)
     return replace(view, waiting_reasons=reasons, children=children)
 
 

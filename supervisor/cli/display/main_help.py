@@ -9,7 +9,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from handoff_queue.supervisor.cli.display.terminal import stdout
+from handoff_queue.supervisor.cli.display.terminal import get_stdout
 
 COLUMNS = 80
 """Most columns of a line."""
@@ -31,9 +31,9 @@ def print_main_help(entries: Mapping[str, Entry], panel_name: str) -> None:
 
     Click ends the last line.
     """
-    console = stdout()
+    console = get_stdout()
     console.print("Usage: handoff COMMAND [OPTIONS]\n")
-    panels = _commands_by_panel(entries)
+    panels = _group_commands_by_panel(entries)
     first = panels.pop(panel_name)
     console.print(Text(panel_name, "bold"))
     _print_lines(first)
@@ -51,15 +51,15 @@ def print_main_help(entries: Mapping[str, Entry], panel_name: str) -> None:
 
 def print_all_commands(entries: Mapping[str, Entry]) -> None:
     """Print the commands in panels, each command on one line."""
-    console = stdout()
-    for panel, commands in _commands_by_panel(entries).items():
+    console = get_stdout()
+    for panel, commands in _group_commands_by_panel(entries).items():
         rule = "─" * (COLUMNS - len(panel) - 3)
         console.print(Text.assemble("─ ", (panel, "bold"), f" {rule}"))
         _print_lines(commands, max(map(len, entries)))
     console.print("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.")
 
 
-def _commands_by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
+def _group_commands_by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
     """Return the name of a panel -> its commands."""
     panels: dict[str, dict[str, Entry]] = {}
     for panel, commands in groupby(entries.items(), lambda item: item[1].panel):
@@ -74,6 +74,6 @@ def _print_lines(commands: Mapping[str, Entry], width: int | None = None) -> Non
         width: width of the names, by default of the longest name.
     """
     width = width or max(map(len, commands))
-    console = stdout()
+    console = get_stdout()
     for name, entry in commands.items():
         console.print(Text.assemble("  ", (name.ljust(width), "bold cyan"), f"  {entry.line}"))

@@ -12,11 +12,11 @@ from typing import Self
 
 from rich.live import Live
 
-from handoff_queue.supervisor.cli.display.activity import EVERY_S, activity_line
+from handoff_queue.supervisor.cli.display.activity import EVERY_S, format_activity
 from handoff_queue.supervisor.cli.display.answer import Draft
-from handoff_queue.supervisor.cli.display.event_lines import changes
+from handoff_queue.supervisor.cli.display.event_lines import list_changes
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.display.terminal import print_progress, stderr, write
+from handoff_queue.supervisor.cli.display.terminal import get_stderr, print_progress, write
 from handoff_queue.supervisor.cli.display.tree import render_tree
 
 _FRAMES_PER_S = 8
@@ -38,7 +38,7 @@ class Screen:
         """Time of the last line about activity in a log, in Unix seconds of Redis's clock."""
 
     def __enter__(self) -> Self:
-        console = stderr()
+        console = get_stderr()
         if console.is_terminal and not console.is_dumb_terminal:
             self._live = self._parts.enter_context(
                 Live(console=console, transient=True, refresh_per_second=_FRAMES_PER_S)
@@ -68,25 +68,25 @@ class Screen:
         if self._live is not None:
             self._live.update(render_tree(moment.view))
         elif not self._shares_the_terminal():
-            for line in (*changes(self._before, moment), *self._activity(moment.view)):
+            for line in (*list_changes(self._before, moment), *self._iterate_activity(moment.view)):
                 print_progress(line)
         self._before = moment.view
-        self._stream(moment.view)
+        self._print_draft(moment.view)
 
-    def _activity(self, view: JobView) -> Iterator[str]:
+    def _iterate_activity(self, view: JobView) -> Iterator[str]:
         """Yield a line about activity every few seconds while handoffs run."""
         if self._activity_at is None:
             self._activity_at = view.now
         if view.now - self._activity_at < EVERY_S:
             return
-        line = activity_line(view)
+        line = format_activity(view)
         if line:
             self._activity_at = view.now
             yield line
 
-    def _stream(self, view: JobView) -> None:
+    def _print_draft(self, view: JobView) -> None:
         """Write the new part of the draft to stdout."""
-        text = self._draft.more(view) if self._draft else ""
+        text = self._draft.take_new_part(view) if self._draft else ""
         if not text:
             return
         if sys.stdout.isatty():

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def format_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table. The first row is the heading."""
     escaped: list[list[str]] = []
     for row in rows:
@@ -31,7 +31,7 @@ _SECONDARY = (" token", " tokens", " tool call", " tool calls")
 """Figures that are left out first on a narrow screen."""
 
 
-def middle(text: str, limit: int) -> str:
+def cut_middle(text: str, limit: int) -> str:
     """Cut a text in the middle, because the names of copies differ at the end."""
     if len(text) <= limit:
         return text
@@ -48,8 +48,8 @@ def cut_name(name: str, limit: int) -> str:
     step, bracket, rest = name.partition(" (")
     role = bracket + rest
     if len(role) <= limit - max(_MIN_NAME, limit // 2):
-        return middle(step, limit - len(role)) + role
-    return middle(step, limit)
+        return cut_middle(step, limit - len(role)) + role
+    return cut_middle(step, limit)
 
 
 def cut_words(text: str, limit: int) -> str:
@@ -111,7 +111,7 @@ class Column:
     is_text: bool = False
     least: int | None = None
     """Least characters to which a cell may be cut. None: cells are not cut."""
-    shorten_cell: Callable[[str, int], str] = middle
+    shorten_cell: Callable[[str, int], str] = cut_middle
 
 
 def fit_table(

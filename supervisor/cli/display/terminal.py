@@ -24,11 +24,15 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import (
     HandoffError,
 )
-from handoff_queue.supervisor.text.sanitizing import json_for_all, plain, plain_line
+from handoff_queue.supervisor.text.sanitizing import (
+    escape_unsafe_in_json,
+    flatten_to_line,
+    replace_unsafe,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -78,15 +82,15 @@ def can_ask() -> bool:
 
 def confirm(question: str) -> bool:
     """Ask a question on stderr. Return whether the answer is yes; the end of the input is no."""
-    sys.stderr.write(f"{plain(question)} [y/N] ")
+    sys.stderr.write(f"{replace_unsafe(question)} [y/N] ")
     sys.stderr.flush()
-    line = line_of_terminal()
+    line = read_terminal_line()
     if not line:
         sys.stderr.write("\n")
     return line.strip().lower() in ("y", "yes")
 
 
-def line_of_terminal() -> str:
+def read_terminal_line() -> str:
     """Return the next line that the person types, with its line end; '' is the end of the
     input.
 
@@ -176,8 +180,8 @@ def use_standard_streams(*, is_output_wanted: bool = True) -> None:
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     output = _Output() if is_output_wanted else _Remarks(_OUTPUT)
-    sys.stdout = _text_stream(output, sys.stdout, is_for_lines=os.isatty(_OUTPUT))
-    sys.stderr = _text_stream(_Remarks(_ERRORS), sys.stderr, is_for_lines=True)
+    sys.stdout = _create_text_stream(output, sys.stdout, is_for_lines=os.isatty(_OUTPUT))
+    sys.stderr = _create_text_stream(_Remarks(_ERRORS), sys.stderr, is_for_lines=True)
     sys.__stdout__ = sys.stdout  # type: ignore[misc] # Celery prints its banner there
     sys.__stderr__ = sys.stderr  # type: ignore[misc]
 
@@ -193,7 +197,7 @@ def _open_if_closed(number: int) -> None:
         os.set_inheritable(number, True)
 
 
-def _text_stream(
+def _create_text_stream(
     descriptor: _Descriptor, earlier: TextIO | None, *, is_for_lines: bool
 ) -> io.TextIOWrapper:
     return io.TextIOWrapper(
@@ -216,7 +220,7 @@ FILE_COLUMNS = 160
 
 def shorten(text: str, limit: int) -> str:
     """Return a text as one line of at most `limit` characters."""
-    line = plain_line(text)
+    line = flatten_to_line(text)
     if len(line) <= limit:
         return line
     return line[: limit - 1].rstrip() + "…"
@@ -232,20 +236,20 @@ class _PlainConsole(Console):
             if segment.control:
                 yield segment
             else:
-                yield Segment(plain(segment.text), segment.style)
+                yield Segment(replace_unsafe(segment.text), segment.style)
 
 
-def stderr() -> Console:
+def get_stderr() -> Console:
     """Return a console of standard error."""
-    return _console(sys.stderr)
+    return _create_console(sys.stderr)
 
 
-def stdout() -> Console:
+def get_stdout() -> Console:
     """Return a console of standard output."""
-    return _console(sys.stdout)
+    return _create_console(sys.stdout)
 
 
-def _console(stream: TextIO) -> Console:
+def _create_console(stream: TextIO) -> Console:
     """Return a console of this stream.
 
     FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a
@@ -284,7 +288,7 @@ def write_line(text: str = "") -> None:
         BrokenPipe: standard output has no reader.
     """
     try:
-        write(plain(text) + "\n")
+        write(replace_unsafe(text) + "\n")
     except OutputFailed as error:
         if len(text) > _REPEATED_CHARS or not text.strip():
             raise
@@ -295,7 +299,7 @@ def write_json(text: str) -> None:
     """Write a JSON text as a line. Control characters are escaped, because a terminal may show
     it.
     """
-    write_line(json_for_all(text))
+    write_line(escape_unsafe_in_json(text))
 
 
 def write_as_json(value: object) -> None:
@@ -307,7 +311,7 @@ def print_progress(text: str) -> None:
     """Write a line of progress to standard error at once, without `handoff: `. The line may have
     texts of others, so control characters are made visible.
     """
-    sys.stderr.write(plain(text) + "\n")
+    sys.stderr.write(replace_unsafe(text) + "\n")
     sys.stderr.flush()
 
 
@@ -316,11 +320,11 @@ def count_text(count: int, word: str, *, at_most: bool = False) -> str:
     bound.
     """
     if at_most:
-        return f"{AT_MOST}{count_of(count, word)}"
-    return count_of(count, word)
+        return f"{AT_MOST}{format_count(count, word)}"
+    return format_count(count, word)
 
 
-def money(usd: float | None, *, at_most: bool = False) -> str:
+def format_money(usd: float | None, *, at_most: bool = False) -> str:
     """Return an amount with four decimals. A small amount has up to six, to show two digits.
 
     Return `cost unknown` for None. An upper bound is `≤ $0.0123`.
@@ -337,14 +341,14 @@ def money(usd: float | None, *, at_most: bool = False) -> str:
     return amount
 
 
-def clock(unix_s: float) -> str:
+def format_clock(unix_s: float) -> str:
     """Return a time in the time zone of this machine: `2026-01-31 09:05:00`."""
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def print_message(message: str) -> None:
     """Write a message as one line to standard error, after `handoff: `."""
-    sys.stderr.write(f"handoff: {plain(join_lines(message))}\n")
+    sys.stderr.write(f"handoff: {replace_unsafe(join_lines(message))}\n")
     sys.stderr.flush()
 
 

@@ -19,19 +19,19 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES, Role
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import (
-    deferral_reason,
+    describe_deferral,
+    describe_lost_claims,
+    describe_silence,
+    describe_tools,
     is_deferred,
-    lost_claims_text,
-    silence,
-    tools_of,
 )
-from handoff_queue.supervisor.cli.display.job_status import headline, usage_and_quote
+from handoff_queue.supervisor.cli.display.job_status import format_headline, format_usage_and_quote
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
-from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
-from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
+from handoff_queue.supervisor.cli.display.terminal import count_text, format_money, shorten
+from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
+from handoff_queue.supervisor.lifecycle.result_texts import list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 
@@ -116,24 +116,24 @@ class JobTree:
         max_reasons = len(self.missing)
         if console.is_terminal:
             max_reasons = max(1, height // 4)
-        reasons = self._reasons(max_reasons)
+        reasons = self._list_reasons(max_reasons)
         room = MAX_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
-            room = height - self.below - _height(console, inside, reasons)
-            above = _height(console, options.update(height=None), [head])
-            above += _height(console, inside, quote_lines)
+            room = height - self.below - _measure_height(console, inside, reasons)
+            above = _measure_height(console, options.update(height=None), [head])
+            above += _measure_height(console, inside, quote_lines)
             if room - above < _MIN_ROWS:  # with few lines, the steps come first
                 head = _cut_at_line_end(head)
                 quote_lines = []
                 above = 1
             room = max(1, room - above)
         tree = Tree(head, guide_style="dim")
-        for line in (*quote_lines, *_lines(self.rows, width, room), *reasons):
+        for line in (*quote_lines, *_iterate_lines(self.rows, width, room), *reasons):
             tree.add(line)
         yield tree
 
-    def _reasons(self, limit: int) -> list[Text]:
+    def _list_reasons(self, limit: int) -> list[Text]:
         """Return the first `limit` reasons why the job waits, and the number of the others."""
         reasons = [Text(f"! {reason}", style="yellow") for reason in self.missing[:limit]]
         if len(self.missing) > limit:
@@ -142,7 +142,7 @@ class JobTree:
         return reasons
 
 
-def _height(console: Console, options: ConsoleOptions, lines: Sequence[Text]) -> int:
+def _measure_height(console: Console, options: ConsoleOptions, lines: Sequence[Text]) -> int:
     """Return the lines of the screen that these lines take."""
     return sum(len(console.render_lines(line, options)) for line in lines)
 
@@ -154,16 +154,20 @@ def render_tree(view: JobView, *, below: int = 0) -> RenderableType:
         below: lines to leave free below the tree.
     """
     return JobTree(
-        headline(view), usage_and_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
+        format_headline(view),
+        format_usage_and_quote(view),
+        tuple(iterate_rows(view)),
+        tuple(_list_missing(view)),
+        below,
     )
 
 
-def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
+def _iterate_lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     """Yield these rows in at most `room` lines of `width` characters."""
     visible_rows = rows
     if len(rows) > room:
         ranks = [_RANKS[row.mark.symbol] for row in rows]
-        visible_rows = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
+        visible_rows = [rows[n] for n in choose_rows(ranks, _find_heads(rows), room - 1)]
     most_name = max(_MIN_NAME, width // 3)
     names = [cut_name(row.name, most_name) for row in visible_rows]
     widest = max(map(len, names), default=0)
@@ -175,11 +179,11 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
         yield _cut_at_line_end(line)
     if len(rows) > room:
         left_out = len(rows) - len(visible_rows)
-        text = f"and {left_out:,} more; of {len(rows):,}: {_counts(rows)}"
+        text = f"and {left_out:,} more; of {len(rows):,}: {_format_counts(rows)}"
         yield _cut_at_line_end(Text(text, style="dim"))
 
 
-def _counts(rows: Sequence[TreeRow]) -> str:
+def _format_counts(rows: Sequence[TreeRow]) -> str:
     """Return the number of rows with each mark: `12 done, 1 failed`."""
     counts = Counter(row.mark.symbol for row in rows)
     parts: list[str] = []
@@ -189,7 +193,7 @@ def _counts(rows: Sequence[TreeRow]) -> str:
     return ", ".join(parts)
 
 
-def _heads(rows: Sequence[TreeRow]) -> list[int]:
+def _find_heads(rows: Sequence[TreeRow]) -> list[int]:
     """Return for each row the number of its parent step's row, or its own number."""
     heads: list[int] = []
     for n, row in enumerate(rows):
@@ -204,7 +208,7 @@ def _cut_at_line_end(line: Text) -> Text:
     return line
 
 
-def rows_of(view: JobView) -> Iterator[TreeRow]:
+def iterate_rows(view: JobView) -> Iterator[TreeRow]:
     """Yield the row of the planner, the rows of the steps in plan order, and the other roles.
 
     The rows of a child job follow the row of its step. A fact-check is a row of the other
@@ -216,7 +220,7 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
     roles = [event for event in view.issued if event.assigned_to in ROLES or event.is_fact_check]
     first = [event for event in roles if event.assigned_to == Role.PLANNER][:1]
     for event in first:
-        yield _role_row(view, state, event)
+        yield _build_role_row(view, state, event)
     if not first and _will_be_planned(state):
         activity = ""
         if state.version < _EVALUATED:
@@ -230,11 +234,11 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
         if step.handoff_id:
             latest = issued.get(step.handoff_id)
         yield _step_row(view, step_id, step, latest)
-        yield from _rows_below(view, latest)
+        yield from _iterate_rows_below(view, latest)
     for event in roles:
         if event not in first:
-            yield _role_row(view, state, event)
-    yield from _untaken(view, state)
+            yield _build_role_row(view, state, event)
+    yield from _iterate_untaken_messages(view, state)
 
 
 def _will_be_planned(state: JobState) -> bool:
@@ -242,7 +246,7 @@ def _will_be_planned(state: JobState) -> bool:
     return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
 
 
-def _missing(view: JobView) -> list[str]:
+def _list_missing(view: JobView) -> list[str]:
     """Return the reasons why the job and its child jobs wait, each once.
 
     They also say which child jobs get too small a part of the budget.
@@ -251,28 +255,28 @@ def _missing(view: JobView) -> list[str]:
     if view.job and view.job.child_jobs_lack:
         reasons.append(f"its child jobs get {view.job.child_jobs_lack}")
     for child in view.children.values():
-        reasons += _missing(child)
+        reasons += _list_missing(child)
     return list(dict.fromkeys(reasons))
 
 
-def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
+def _iterate_rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
     """Yield the rows of the child job that does the step."""
     if event is None or event.child is None:
         return
     child = view.children.get(event.child.job_id)
     if child is None:
         return
-    for row in rows_of(child):
+    for row in iterate_rows(child):
         yield replace(row, name=f"  {row.name}")
 
 
-def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
-    mark, activity = _mark_and_words(view, event)
+def _build_role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
+    mark, activity = _choose_mark_and_words(view, event)
     if event.assigned_to == Role.ASSESSOR and event.handoff_id in view.finished:
-        activity = f"{_verdict(state, event.attempt)}  {activity}"
-    patch = _patch(view, state, event) if event.assigned_to == Role.REPLANNER else None
+        activity = f"{_format_verdict(state, event.attempt)}  {activity}"
+    patch = _find_patch(view, state, event) if event.assigned_to == Role.REPLANNER else None
     if patch:
-        change = change_in_words(change_of(patch, view.texts))
+        change = describe_change(build_change(patch, view.texts))
         activity = f"{shorten(change, 60)}  {activity}"
     name = event.assigned_to
     if event.is_fact_check:
@@ -282,7 +286,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     return TreeRow(mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
-def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
+def _find_patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """Return the patch that a replanner call led to, or None before it."""
     finished = view.finished.get(event.handoff_id)
     if finished is None:
@@ -293,7 +297,7 @@ def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched 
     return None
 
 
-def _verdict(state: JobState, attempt: int) -> str:
+def _format_verdict(state: JobState, attempt: int) -> str:
     """Return the verdict of a round and the steps that it sends back, as `REVISE a, b`."""
     if attempt > len(state.rounds):
         return ""
@@ -313,27 +317,27 @@ def _step_row(
     """
     name = f"{step_id} ({step.specialist})"
     if step.status is StepStatus.WAITING:
-        return TreeRow(_WAITING, name, _waiting_text(view, step_id, step))
+        return TreeRow(_WAITING, name, _describe_waiting(view, step_id, step))
     if step.is_skipped:
-        return TreeRow(_DROPPED, name, f"skipped  {_why(view, step, '')}")
+        return TreeRow(_DROPPED, name, f"skipped  {_describe_trouble(view, step, '')}")
     if event is None and step.is_usable and step.result_status:
-        return TreeRow(_MARKS[step.result_status.value], name, _origin_of_kept_result(view))
+        return TreeRow(_MARKS[step.result_status.value], name, _describe_origin(view))
     if event is None:
-        return TreeRow(_MARKS["failed"], name, _why(view, step, "it did not run"))
-    mark, activity = _mark_and_words(view, event)
+        return TreeRow(_MARKS["failed"], name, _describe_trouble(view, step, "it did not run"))
+    mark, activity = _choose_mark_and_words(view, event)
     if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-        mark, activity = _MARKS["failed"], _why(view, step, "given up")
+        mark, activity = _MARKS["failed"], _describe_trouble(view, step, "given up")
     if step.attempt > 1:
         activity = f"attempt {step.attempt}: {activity}"
     return TreeRow(mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
-def _why(view: JobView, step: StepState, otherwise: str) -> str:
+def _describe_trouble(view: JobView, step: StepState, otherwise: str) -> str:
     """Return the reason for the trouble of a step in a few words, or `otherwise` without one."""
-    return shorten(view.texts.why(step.trouble) or otherwise, 80)
+    return shorten(view.texts.explain(step.trouble) or otherwise, 80)
 
 
-def _waiting_text(view: JobView, step_id: StepId, step: StepState) -> str:
+def _describe_waiting(view: JobView, step_id: StepId, step: StepState) -> str:
     """Return the title of a waiting step, or the steps that it waits for, after the feedback for
     its next attempt.
     """
@@ -343,11 +347,11 @@ def _waiting_text(view: JobView, step_id: StepId, step: StepState) -> str:
         activity = f"waits for {', '.join(unfinished)}"
     if not step.remarks:
         return activity
-    feedback = view.texts.feedback(step_id, step.remarks[-1]).text
+    feedback = view.texts.build_feedback(step_id, step.remarks[-1]).text
     return f"again: {shorten(feedback, 60)}  {activity}"
 
 
-def _origin_of_kept_result(view: JobView) -> str:
+def _describe_origin(view: JobView) -> str:
     """Return the origin of a result that no handoff of this job made: the job was forked."""
     if view.state is None or view.state.submitted.fork is None:
         return "kept"
@@ -367,7 +371,7 @@ def _describe_taken_messages(view: JobView, handoff_id: HandoffId) -> str:
     return "".join(messages)
 
 
-def _untaken(view: JobView, state: JobState) -> Iterator[TreeRow]:
+def _iterate_untaken_messages(view: JobView, state: JobState) -> Iterator[TreeRow]:
     """Yield the row of each message that no running agent has taken."""
     for message in state.messages:
         if message.taken:
@@ -396,19 +400,19 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
     return unfinished
 
 
-def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[_Mark, str]:
+def _choose_mark_and_words(view: JobView, event: HandoffIssued) -> tuple[_Mark, str]:
     """Return the mark and the words for one handoff."""
     info = view.handoffs.get(event.handoff_id, HandoffInfo("issued"))
     finished = view.finished.get(event.handoff_id)
     if finished is not None:
-        return _MARKS[finished.status.value], _outcome(view, finished, info)
+        return _MARKS[finished.status.value], _format_outcome(view, finished, info)
     match info.state:
         case "running" | "done":
-            return _RUNNING, _activity(view, event, info)
+            return _RUNNING, _format_activity(view, event, info)
         case "dropped":
             return _DROPPED, "stopped"
         case _ if is_deferred(info, view.now):
-            return _QUEUED, deferral_reason(info, view.now)
+            return _QUEUED, describe_deferral(info, view.now)
         case _ if info.claims:
             return _QUEUED, "waits for another attempt"
         case _:
@@ -420,50 +424,50 @@ def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[_Mark, str]:
             return _QUEUED, activity
 
 
-def _outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str:
+def _format_outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str:
     """Return the status and the usage of an ended handoff, and the reason of a trouble."""
-    usage = view.usage_of_finished(finished)
+    usage = view.get_finished_usage(finished)
     parts = [
         finished.status.value,
         count_text(usage.turns, "turn"),
-        tools_of(info),
+        describe_tools(info),
         count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
-        _cost(info),
-        _seconds(view, info),
-        lost_claims_text(info.lost_claims),
+        _format_cost(info),
+        _format_seconds(view, info),
+        describe_lost_claims(info.lost_claims),
         describe_shared_run(finished.shared),
     ]
-    why = view.texts.why(finished.result) if refs_with_texts(finished) else None
+    why = view.texts.explain(finished.result) if list_refs_with_texts(finished) else None
     if why:
         parts.append(shorten(why, 80))
     return "  ".join(filter(None, parts))
 
 
-def _activity(view: JobView, event: HandoffIssued, info: HandoffInfo) -> str:
+def _format_activity(view: JobView, event: HandoffIssued, info: HandoffInfo) -> str:
     """Return the activity and the usage so far of a running handoff."""
     parts: list[str] = []
     if event.child:
         parts.append(event.child.job_id)
     else:
         parts += [f"turn {info.turns + 1}", info.doing or "starting"]
-    parts += [tools_of(info), _seconds(view, info)]
+    parts += [describe_tools(info), _format_seconds(view, info)]
     tokens = info.input_tokens + info.output_tokens
     if tokens:
         parts.append(count_text(tokens, "token", at_most=info.cut_calls > 0))
-    parts.append(_cost(info))
+    parts.append(_format_cost(info))
     if not event.child:
-        parts.append(silence(view.now, info))
+        parts.append(describe_silence(view.now, info))
     return "  ".join(filter(None, parts))
 
 
-def _cost(info: HandoffInfo) -> str:
+def _format_cost(info: HandoffInfo) -> str:
     """Return the cost of a handoff, or an empty text if it is zero or unknown."""
     if info.cost_microusd:
-        return money(cost_usd(info.cost_microusd), at_most=info.cut_calls > 0)
+        return format_money(cost_usd(info.cost_microusd), at_most=info.cut_calls > 0)
     return ""
 
 
-def _seconds(view: JobView, info: HandoffInfo) -> str:
+def _format_seconds(view: JobView, info: HandoffInfo) -> str:
     if info.started_at is None:
         return ""
     until = info.finished_at or view.now

@@ -101,13 +101,13 @@ def list_documents(
     """
     most_jobs = MAX_CHILDREN if has_children else 1
     by_name: dict[str, Document] = {}
-    for _, entry in _documents(store, job_id, most_jobs):
+    for _, entry in _iterate_documents(store, job_id, most_jobs):
         by_name.setdefault(entry.path, entry)
     documents = tuple(by_name.values())
     return DocumentList(documents[begin : begin + limit], begin, len(documents))
 
 
-def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
+def build_document_link(job_id: str, citation: Mapping[str, Any]) -> str:
     """Return the URL of the document of a citation, at the quote. The digest names the document: a
     worker that was taken over can add another page with the same name to a job.
     """
@@ -153,7 +153,7 @@ async def document(
     document = await run_in_threadpool(find_document, visit.access.store, job_id, name, digest)
     if document is None:
         raise Problem(404, f"the job {job_id} has no stored document of this name")
-    part = part_of(document, quote, start, end, begin)
+    part = find_part(document, quote, start, end, begin)
     url = f"/jobs/{job_id}/documents/{percent_encoded(name, safe='')}"
     if digest:
         url += f"?digest={digest}"
@@ -177,17 +177,17 @@ def find_document(store: Store, job_id: JobId, name: str, digest: str | None) ->
     Args:
         digest: None: the first document of this name.
     """
-    for owner, entry in _documents(store, job_id, MAX_CHILDREN):
+    for owner, entry in _iterate_documents(store, job_id, MAX_CHILDREN):
         if entry.path != name or (digest and entry.digest != digest):
             continue
         if owner is not None:
             return store.payloads.get(owner, [], results=[entry.digest])[entry.digest] or None
-        tenant = store.connection.sealing.owner(job_id)
-        return store.payloads.documents([entry.digest], tenant).get(entry.digest)
+        tenant = store.connection.sealing.get_owner(job_id)
+        return store.payloads.read_documents([entry.digest], tenant).get(entry.digest)
     return None
 
 
-def _documents(
+def _iterate_documents(
     store: Store, job_id: JobId, max_jobs: int
 ) -> Iterator[tuple[JobId | None, Document]]:
     """Yield the documents of a job, and the pages that it and its child jobs fetched. Each page has
@@ -196,7 +196,7 @@ def _documents(
     Args:
         max_jobs: most jobs whose fetched pages are read, with the job itself.
     """
-    submitted = store.journal.first_events([job_id]).get(job_id)
+    submitted = store.journal.read_first_events([job_id]).get(job_id)
     if isinstance(submitted, JobSubmitted) and submitted.manifest:
         digest = submitted.manifest.digest
         for document in Manifest.from_json(store.payloads.get(job_id, [digest])[digest]).documents:
@@ -211,7 +211,7 @@ def _documents(
             family += info.children[: max_jobs - len(family)]
 
 
-def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:
+def find_part(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:
     """Return the part of a text around a quote.
 
     Args:
@@ -220,7 +220,7 @@ def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> D
         end: place of the end of the quote.
         begin: place of the part; None for a part around the quote.
     """
-    at = _place_of(text, quote, start)
+    at = _find_place(text, quote, start)
     until = at + max(len(quote), end - start)
     if begin is None:
         begin = max(0, at - BEFORE_QUOTE)
@@ -231,7 +231,7 @@ def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> D
     return DocumentPart(text[begin:at], text[at:until], text[until:stop], begin, len(text))
 
 
-def _place_of(text: str, quote: str, start: int) -> int:
+def _find_place(text: str, quote: str, start: int) -> int:
     """Return the place of a quote; -1 if the text does not have it."""
     if not quote:
         return -1

@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/evaluations")
 async def evaluations(request: Request, visit: ReadsFleet) -> Response:
     """Show the stored evaluations by their set."""
-    runs = await run_in_threadpool(visit.access.store.evaluations.newest, MAX_RUNS)
+    runs = await run_in_threadpool(visit.access.store.evaluations.list_newest, MAX_RUNS)
     return render(
         request,
         "evaluations.html",

@@ -15,10 +15,10 @@ from handoff_queue.shared.store.pauses import Pause, PausedHandoff
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
-from handoff_queue.supervisor.client.waiting_reasons import jobs_without_workers
-from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, get_queue
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, read_stats
+from handoff_queue.supervisor.client.waiting_reasons import count_jobs_without_workers
+from handoff_queue.supervisor.serve.console.pages import create_environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
 from handoff_queue.supervisor.serve.fleet_routes import find_letter
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -73,22 +73,24 @@ class FleetPage:
 def read_fleet(store: Store) -> FleetPage:
     """Read the fleet."""
     load = store.fleet_load.now()
-    stats = stats_now(store, load)
+    stats = read_stats(store, load)
     agents = sorted({*load.waiting, *load.paused, *ROLES})
     paused_handoffs, paused_count = store.pauses.read_paused_handoffs(agents, MAX_HANDOFFS)
     return FleetPage(
         stats=stats,
         load=load,
-        versions=_versions(store.presence.processes()),
+        versions=_group_by_version(store.presence.list_processes()),
         paused_handoffs=tuple(paused_handoffs),
         paused_count=paused_count,
-        outcomes=_outcomes(stats, store.metrics.handoffs_by_outcome()),
-        pauses=store.pauses.all(),
-        alarms=tuple(_alarms(stats, jobs_without_workers(store))),
+        outcomes=_collect_outcomes(stats, store.metrics.count_handoffs_by_outcome()),
+        pauses=store.pauses.read_all(),
+        alarms=tuple(_find_alarms(stats, count_jobs_without_workers(store))),
     )
 
 
-def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Outcomes]:
+def _collect_outcomes(
+    stats: FleetStats, counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, Outcomes]:
     """Return the outcomes by queue. An agent without a count of its own is left out if some roles
     share a count.
     """
@@ -97,7 +99,7 @@ def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dic
         for agent_stats in (*stats.agents, stats.supervisor_roles):
             outcomes[agent_stats.agent] = Outcomes(0, 0)
     for agent, by_outcome in counts.items():
-        queue = queue_of(agent)
+        queue = get_queue(agent)
         earlier = outcomes.get(queue, Outcomes(0, 0))
         failed = by_outcome.get(ResultStatus.FAILED, 0)
         ended = sum(by_outcome.get(status, 0) for status in ResultStatus)
@@ -105,7 +107,7 @@ def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dic
     return outcomes
 
 
-def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, ...]]:
+def _group_by_version(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, ...]]:
     versions: dict[str, tuple[LiveProcess, ...]] = {}
     for process in processes:
         version = "a version that this server cannot read"
@@ -115,7 +117,7 @@ def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, 
     return dict(sorted(versions.items()))
 
 
-def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
+def _find_alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
     """Return the problems of the fleet, one text each, with the action that helps.
 
     Args:
@@ -144,19 +146,19 @@ def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list
 async def fleet(request: Request, visit: ReadsFleet) -> Response:
     """Show the fleet."""
     page = await run_in_threadpool(read_fleet, visit.access.store)
-    return render(request, "fleet.html", visit, **_values(page))
+    return render(request, "fleet.html", visit, **_build_values(page))
 
 
 @router.get("/fleet/live")
 async def live(visit: ReadsFleet) -> Response:
     """Return the part of the page that changes."""
     page = await run_in_threadpool(read_fleet, visit.access.store)
-    template = environment().get_template("fleet_live.html")
-    text = template.render(visit=visit, csrf=visit.csrf, **_values(page))
+    template = create_environment().get_template("fleet_live.html")
+    text = template.render(visit=visit, csrf=visit.csrf, **_build_values(page))
     return Response(text, media_type="text/html")
 
 
-def _values(page: FleetPage) -> dict[str, Any]:
+def _build_values(page: FleetPage) -> dict[str, Any]:
     return {
         "page": page,
         "all_agents": (*page.stats.agents, page.stats.supervisor_roles),
@@ -186,7 +188,7 @@ async def unpause(request: Request, visit: OperatesFleet) -> Response:
 @router.get("/dead")
 async def dead(request: Request, visit: ReadsFleet) -> Response:
     """Show the newest dead letters."""
-    letters = await run_in_threadpool(visit.access.store.dead_letters.newest, MAX_LETTERS)
+    letters = await run_in_threadpool(visit.access.store.dead_letters.list_newest, MAX_LETTERS)
     return render(
         request, "dead.html", visit, letters=letters, most=MAX_LETTERS, max_chars=MAX_BODY_CHARS
     )

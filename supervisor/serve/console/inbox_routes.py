@@ -18,12 +18,12 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.supervisor.client.job_result import JobResult, report_on
-from handoff_queue.supervisor.client.tool_call_approvals import subject_of
-from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
+from handoff_queue.supervisor.client.job_result import JobResult, read_report
+from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
+from handoff_queue.supervisor.client.waiting_reasons import find_open_questions
 from handoff_queue.supervisor.serve.approval_questions import (
-    arguments_of,
-    json_to_read,
+    format_json,
+    list_arguments,
     open_questions,
 )
 from handoff_queue.supervisor.serve.authentication import Access
@@ -48,7 +48,7 @@ class WaitingJob:
 @router.get("/inbox")
 async def inbox(request: Request, visit: Reads) -> Response:
     """Show the jobs that wait for a person."""
-    now, waiting = await run_in_threadpool(_waiting, visit.access)
+    now, waiting = await run_in_threadpool(_list_waiting_jobs, visit.access)
     decided = request.query_params.get("decided", "")
     if not is_job_id(decided):
         decided = ""
@@ -57,14 +57,14 @@ async def inbox(request: Request, visit: Reads) -> Response:
     )
 
 
-def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
+def _list_waiting_jobs(access: Access) -> tuple[float, list[WaitingJob]]:
     where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
     jobs = access.store.jobs
     waiting: list[WaitingJob] = []
-    job_infos = jobs.read(jobs.newest(MAX_JOBS, where))
-    labels = jobs.labels([job.job_id for job in job_infos])
+    job_infos = jobs.read(jobs.list_newest(MAX_JOBS, where))
+    labels = jobs.read_labels([job.job_id for job in job_infos])
     for job in job_infos:
-        reasons = tuple(reason.awaited for reason in answers_to_wait_for(job))
+        reasons = tuple(reason.awaited for reason in find_open_questions(job))
         waiting.append(WaitingJob(job, labels[job.job_id].tenant, reasons))
     return access.store.connection.now(), waiting
 
@@ -72,8 +72,8 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
 @router.get("/inbox/{job_id}")
 async def question(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Show the questions of a job, with an editor for a plan or for the arguments of a call."""
-    report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    return _page(request, visit, report, _EditorTexts(_plan_text(report)))
+    report = await run_in_threadpool(read_report, visit.access.store, job_id)
+    return _render_page(request, visit, report, _EditorTexts(_plan_text(report)))
 
 
 @router.post("/inbox/{job_id}")
@@ -84,13 +84,13 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     form = await request.form()
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
     arguments_text = str(form.get("arguments", ""))
-    report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    question_version = question_in(form)
-    is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
+    report = await run_in_threadpool(read_report, visit.access.store, job_id)
+    question_version = parse_question_version(form)
+    is_edited = bool(text.strip()) and _split_lines(text) != _split_lines(_plan_text(report))
     try:
         plan = parse_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
-            arguments = _arguments_of_editor(report, question_version, arguments_text)
+            arguments = _parse_edited_arguments(report, question_version, arguments_text)
             await visit.access.jobs.approve(
                 job_id, note or None, plan, question=question_version, arguments=arguments
             )
@@ -101,7 +101,7 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     except (UnknownJob, Conflict):
         raise
     except UserError as error:
-        return _page(
+        return _render_page(
             request,
             visit,
             report,
@@ -111,7 +111,7 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     return go_to(f"/inbox?decided={job_id}")
 
 
-def question_in(form: FormData) -> int | None:
+def parse_question_version(form: FormData) -> int | None:
     """Return the version of the question that the page showed. None: the form has none."""
     version = str(form.get("question", ""))
     return int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
@@ -136,21 +136,25 @@ def parse_json(text: str, subject: str) -> JsonValue:
     return value
 
 
-def _arguments_of_editor(report: JobResult, question_version: int | None, text: str) -> JsonValue:
+def _parse_edited_arguments(
+    report: JobResult, question_version: int | None, text: str
+) -> JsonValue:
     """Return the arguments of the editor. None: the question is about no call, or the person
     changed nothing.
     """
     for entry in open_questions(report):
         if entry["version"] == question_version and entry["call"] is not None:
-            if not text.strip() or _lines(text) == _lines(arguments_text(entry["call"])):
+            if not text.strip() or _split_lines(text) == _split_lines(
+                format_arguments(entry["call"])
+            ):
                 return None
             return parse_json(text, "the arguments are")
     return None
 
 
-def arguments_text(call: dict[str, Any]) -> str:
+def format_arguments(call: dict[str, Any]) -> str:
     """Return the arguments of a call as text for the editor."""
-    return json_to_read(call["arguments"], indent=2)
+    return format_json(call["arguments"], indent=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class _EditorTexts:
     arguments: str = ""
 
 
-def _page(
+def _render_page(
     request: Request,
     visit: Visit,
     report: JobResult,
@@ -183,9 +187,9 @@ def _page(
         report=report,
         questions=open_questions(report),
         texts=texts,
-        arguments_of=arguments_of,
-        arguments_text=arguments_text,
-        subject_of=subject_of,
+        arguments_of=list_arguments,
+        arguments_text=format_arguments,
+        subject_of=describe_subject,
         problems=problems,
     )
 
@@ -201,6 +205,6 @@ def _plan_text(report: JobResult) -> str:
     return json.dumps(report.plan, ensure_ascii=False, indent=2)
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Return the lines of a text. A browser ends each line with a carriage return, too."""
     return text.strip().splitlines()

@@ -24,11 +24,11 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
-from handoff_queue.supervisor.serve.console.pages import environment, render
+from handoff_queue.supervisor.serve.console.pages import create_environment, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads
-from handoff_queue.supervisor.serve.job_routes import cursor_of, is_cursor, place_of
+from handoff_queue.supervisor.serve.job_routes import build_cursor, is_cursor, parse_cursor
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.request_body import body_of
+from handoff_queue.supervisor.serve.request_body import read_body
 
 ROWS = 50
 """Jobs of one page."""
@@ -75,10 +75,10 @@ class ActionBody(BaseModel):
     jobs: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_ACTIONS)]
 
 
-def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
+def build_rows(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     """Return the rows of jobs, with the reasons to wait or to fail."""
     job_infos = with_waiting(access.store, access.store.jobs.read(job_ids))
-    labels = access.store.jobs.labels([job.job_id for job in job_infos])
+    labels = access.store.jobs.read_labels([job.job_id for job in job_infos])
     failed_jobs = [job.job_id for job in job_infos if job.status is JobStatus.FAILED]
     reasons: Mapping[JobId, str] = {}
     if failed_jobs:
@@ -90,9 +90,9 @@ def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
 async def jobs(request: Request, visit: Reads) -> Response:
     """Show the jobs that match the filter in the URL, the newest first."""
     url_filter = filter_in(request.query_params, visit.access.tenant)
-    now, rows, place = await run_in_threadpool(_page, visit.access, url_filter)
+    now, rows, place = await run_in_threadpool(_read_page, visit.access, url_filter)
     served = await run_in_threadpool(visit.access.store.presence.load_served_specialists)
-    cursor = cursor_of(place)
+    cursor = build_cursor(place)
     return render(
         request,
         "jobs.html",
@@ -100,7 +100,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
         filter=url_filter,
         rows=rows,
         now=now,
-        next_page=url_filter.query(cursor) if cursor else "",
+        next_page=url_filter.build_query(cursor) if cursor else "",
         statuses=list(JobStatus),
         modes=list(Mode),
         priorities=list(Priority),
@@ -109,12 +109,12 @@ async def jobs(request: Request, visit: Reads) -> Response:
     )
 
 
-def _page(access: Access, url_filter: UrlFilter) -> tuple[float, list[JobRow], str]:
+def _read_page(access: Access, url_filter: UrlFilter) -> tuple[float, list[JobRow], str]:
     """Return the time by Redis's clock, the rows, and the place of the next page."""
     now = access.store.connection.now()
-    where = url_filter.where(now)
-    job_ids, place = access.store.jobs.page(where, ROWS, place_of(url_filter.cursor))
-    return now, rows_of(access, job_ids), place
+    where = url_filter.build_filter(now)
+    job_ids, place = access.store.jobs.read_page(where, ROWS, parse_cursor(url_filter.cursor))
+    return now, build_rows(access, job_ids), place
 
 
 @router.get("/jobs/counts")
@@ -122,24 +122,24 @@ async def counts(request: Request, visit: Reads) -> dict[JobStatus, int]:
     """Return the number of jobs of each status. The filter's own statuses do not matter."""
     url_filter = filter_in(request.query_params, visit.access.tenant)
     everywhere = UrlFilter(frozenset(), url_filter.texts, "")
-    return await run_in_threadpool(_counts, visit.access, everywhere)
+    return await run_in_threadpool(_read_counts, visit.access, everywhere)
 
 
-def _counts(access: Access, url_filter: UrlFilter) -> dict[JobStatus, int]:
-    return access.store.jobs.counts(url_filter.where(access.store.connection.now()))
+def _read_counts(access: Access, url_filter: UrlFilter) -> dict[JobStatus, int]:
+    return access.store.jobs.count_by_status(url_filter.build_filter(access.store.connection.now()))
 
 
 @router.get("/jobs/ids")
 async def ids(request: Request, visit: Reads) -> dict[str, Any]:
     """Return a page of the ids of the jobs that match, for an action on every match."""
     url_filter = filter_in(request.query_params, visit.access.tenant)
-    job_ids, place = await run_in_threadpool(_ids, visit.access, url_filter)
-    return {"jobs": job_ids, "next_cursor": cursor_of(place)}
+    job_ids, place = await run_in_threadpool(_read_ids, visit.access, url_filter)
+    return {"jobs": job_ids, "next_cursor": build_cursor(place)}
 
 
-def _ids(access: Access, url_filter: UrlFilter) -> tuple[list[JobId], str]:
-    where = url_filter.where(access.store.connection.now())
-    return access.store.jobs.page(where, MAX_IDS, place_of(url_filter.cursor))
+def _read_ids(access: Access, url_filter: UrlFilter) -> tuple[list[JobId], str]:
+    where = url_filter.build_filter(access.store.connection.now())
+    return access.store.jobs.read_page(where, MAX_IDS, parse_cursor(url_filter.cursor))
 
 
 @router.get("/jobs/rows")
@@ -148,27 +148,27 @@ async def live_rows(
     job: Annotated[list[str], Query(max_length=ROWS)] = [],  # noqa: B006
 ) -> Response:
     """Return these rows as they are now. Jobs that the user does not see are left out."""
-    now, rows = await run_in_threadpool(_live, visit.access, job)
-    template = environment().get_template("job_rows.html")
+    now, rows = await run_in_threadpool(_read_live_rows, visit.access, job)
+    template = create_environment().get_template("job_rows.html")
     text = template.render(rows=rows, now=now, visit=visit)
     return Response(text, media_type="text/html")
 
 
-def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
+def _read_live_rows(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
     """Return the time by Redis's clock, and the rows of the jobs that the user may see."""
     named_ids = [JobId(name) for name in names if is_job_id(name)]
-    owners = access.store.jobs.owners(named_ids)
+    owners = access.store.jobs.find_owners(named_ids)
     job_ids: list[JobId] = []
     for job_id, owner in owners.items():
         if access.tenant in (None, owner):
             job_ids.append(job_id)
-    return access.store.connection.now(), rows_of(access, job_ids)
+    return access.store.connection.now(), build_rows(access, job_ids)
 
 
 @router.post("/jobs/actions")
 async def act(request: Request, visit: Operates) -> dict[str, str]:
     """Do an action on each job. Return an error for each job for which it failed."""
-    body = await body_of(request, visit.access, ActionBody)
+    body = await read_body(request, visit.access, ActionBody)
     return await run_in_threadpool(_act_on_jobs, visit.access, body)
 
 
@@ -211,7 +211,7 @@ class UrlFilter:
     texts: Mapping[str, str]
     cursor: str
 
-    def where(self, now: float) -> JobFilter:
+    def build_filter(self, now: float) -> JobFilter:
         """Return the filter of the store.
 
         Args:
@@ -235,7 +235,7 @@ class UrlFilter:
             failed_specialist=self.texts["failed_specialist"],
         )
 
-    def query(self, cursor: str = "") -> str:
+    def build_query(self, cursor: str = "") -> str:
         """Return the query of a URL with this filter, with the cursor of another page."""
         pairs = [("status", str(status)) for status in sorted(self.statuses)]
         for name in NAMES:

@@ -22,16 +22,16 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES, ROLES_QUEUE
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, record_of, report_of
-from handoff_queue.supervisor.client.submission import budget_fields
-from handoff_queue.supervisor.client.tool_call_approvals import subject_of
-from handoff_queue.supervisor.quoting.quote_history import working_seconds
-from handoff_queue.supervisor.serve.approval_questions import arguments_of, open_questions
-from handoff_queue.supervisor.serve.console.document_routes import document_link
-from handoff_queue.supervisor.serve.console.pages import duration
-from handoff_queue.supervisor.text.sanitizing import plain
-from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
-from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of
+from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, build_report, record_of
+from handoff_queue.supervisor.client.submission import build_budget_fields
+from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
+from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds
+from handoff_queue.supervisor.serve.approval_questions import list_arguments, open_questions
+from handoff_queue.supervisor.serve.console.document_routes import build_document_link
+from handoff_queue.supervisor.serve.console.pages import format_duration
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
+from handoff_queue.supervisor.tracing.page import answer_html, render_sources, report_sections
+from handoff_queue.supervisor.tracing.timeline import build_timeline, find_steps_without_handoff
 
 MAX_OPEN = 50
 """Most open steps that the page names."""
@@ -74,9 +74,9 @@ class JobPage:
     @property
     def budget(self) -> dict[str, int]:
         """Return the limits of the job, as far as they are set. A retry can raise them."""
-        limits = budget_fields(self._submitted.limits)
+        limits = build_budget_fields(self._submitted.limits)
         for retry in self._retries:
-            limits |= budget_fields(retry)
+            limits |= build_budget_fields(retry)
         return limits
 
     @property
@@ -118,7 +118,7 @@ class JobPage:
     def worked_s(self) -> float:
         """Return the working time in seconds, without waits for a person or for a retry."""
         journal = self.record.journal
-        seconds = working_seconds(self.record.job.job_id, journal)
+        seconds = compute_working_seconds(self.record.job.job_id, journal)
         if self.report.status in {JobStatus.QUEUED, JobStatus.RUNNING}:
             since_last_event_s = self.record.at - journal[-1].at
             seconds += max(0.0, since_last_event_s)
@@ -131,11 +131,11 @@ class JobPage:
         """
         seconds = self._submitted.limits.max_seconds
         if not self._retries:
-            return f"of {duration(seconds)}"
+            return f"of {format_duration(seconds)}"
         for retry in self._retries:
             if retry.continuation:
                 seconds = retry.continuation.max_seconds
-        return f"in all; at most {duration(seconds)} since the retry"
+        return f"in all; at most {format_duration(seconds)} since the retry"
 
     @property
     def max_usd(self) -> float | None:
@@ -163,13 +163,13 @@ class JobPage:
         is_form = report.asked_for_a_form
         links: dict[int, str] = {}
         for citation in report.citations:
-            links[citation["n"]] = document_link(report.job_id, citation)
+            links[citation["n"]] = build_document_link(report.job_id, citation)
         text = answer_html(
             report.answer, report.citations, report.job_id, is_form=is_form, links=links
         )
         if report.citations:
-            text += f"<h3>Sources</h3>{sources_html(report.citations, report.job_id, links)}"
-        return Markup(plain(text))  # noqa: S704 (the functions of the trace page escape all texts)
+            text += f"<h3>Sources</h3>{render_sources(report.citations, report.job_id, links)}"
+        return Markup(replace_unsafe(text))  # noqa: S704 (the functions of the trace page escape all texts)
 
     @property
     def steps(self) -> list[str]:
@@ -185,21 +185,21 @@ class JobPage:
     @staticmethod
     def subject_of(question: dict[str, Any]) -> str:
         """Return the subject of a question in words."""
-        return subject_of(question)
+        return describe_subject(question)
 
     @staticmethod
     def arguments_of(call: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Return the name, the value and the origins of each argument of a call."""
-        return arguments_of(call)
+        return list_arguments(call)
 
     def drawing(self) -> dict[str, Any]:
         """Return the data for the scripts `drawing.js` and `timeline.js`.
 
         The messages, the results and the turns are left out. The page loads them on demand.
         """
-        timeline = timeline_of(self.record)
+        timeline = build_timeline(self.record)
         steps = (self.report.plan or {}).get("steps", ())
-        planned_steps = steps_without_handoff(self.record.journal, steps, timeline.bars)
+        planned_steps = find_steps_without_handoff(self.record.journal, steps, timeline.bars)
         return {
             "id": self.record.job.job_id,
             "begins_at": timeline.begins_at,
@@ -222,7 +222,7 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
         StoreError: a payload is gone.
     """
     record = record_of(store, job_id)
-    report = report_of(record)
+    report = build_report(record)
     open_handoffs: dict[HandoffId, HandoffInfo] = {}
     if not report.status.has_ended:
         for handoff_id, info in record.handoffs.items():
@@ -260,10 +260,10 @@ def _open_step(
     if info.state == "running":
         doing = info.doing or "works"
         return OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
-    return OpenStep(handoff_id, "queued", _why(agent, info, served, load))
+    return OpenStep(handoff_id, "queued", _explain_wait(agent, info, served, load))
 
 
-def _why(
+def _explain_wait(
     agent: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load: FleetLoad
 ) -> str:
     """Return the reason why a handoff waits."""
@@ -290,8 +290,9 @@ def _describe_awaited_processes(
     if agent in ROLES and not load.supervisors:
         return "waits for a supervisor, and none runs"
     if agent in ROLES:
-        busy = load.busy(ROLES_QUEUE)
+        busy = load.count_busy_slots(ROLES_QUEUE)
         return f"waits for a supervisor: {busy} of {load.role_slots} slots for roles are busy"
     if agent in served:
-        return f"waits for {agent}: {load.busy(agent)} of {served[agent].slots} slots are busy"
+        busy = load.count_busy_slots(agent)
+        return f"waits for {agent}: {busy} of {served[agent].slots} slots are busy"
     return f"waits for {agent}, which no worker serves"

@@ -16,10 +16,10 @@ from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_ON_THE_JOB_PAGE,
     list_documents,
 )
-from handoff_queue.supervisor.serve.console.inbox_routes import question_in
+from handoff_queue.supervisor.serve.console.inbox_routes import parse_question_version
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
-from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
+from handoff_queue.supervisor.serve.console.pages import create_environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 from handoff_queue.supervisor.serve.event_routes import MAX_VERSION, stream_until_end
 from handoff_queue.supervisor.serve.job_routes import find_handoff
@@ -57,7 +57,7 @@ async def live(visit: Reads, job_id: VisibleJob) -> dict[str, Any]:
         return {
             "version": page.record.job.version,
             "status": page.report.status.value,
-            "html": environment().get_template("job_live.html").render(page=page),
+            "html": create_environment().get_template("job_live.html").render(page=page),
             "drawing": page.drawing(),
         }
 
@@ -80,11 +80,11 @@ async def events(
     The page then asks for the parts that changed. `/v1/jobs/{job_id}/events` has all events.
     """
     start = last_event_id if last_event_id is not None else after
-    texts = _last_events(visit, job_id, start)
+    texts = _iterate_last_events(visit, job_id, start)
     return await stream_until_end(visit.access, job_id, start, texts)
 
 
-async def _last_events(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:
+async def _iterate_last_events(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:
     async for batch in visit.access.jobs.event_batches(job_id, after, wait_s=HEARTBEAT_S):
         if batch:
             yield f"id: {batch[-1].version}\ndata: {batch[-1].event.type}\n\n"
@@ -126,7 +126,7 @@ async def say(request: Request, visit: Operates, job_id: VisibleJob) -> Response
 async def approve(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Approve the question that the page showed."""
     form = await request.form()
-    await visit.access.jobs.approve(job_id, _note(form), question=question_in(form))
+    await visit.access.jobs.approve(job_id, _get_note(form), question=parse_question_version(form))
     return go_to(f"/jobs/{job_id}")
 
 
@@ -134,9 +134,9 @@ async def approve(request: Request, visit: Operates, job_id: VisibleJob) -> Resp
 async def reject(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Reject the question that the page showed."""
     form = await request.form()
-    await visit.access.jobs.reject(job_id, _note(form), question=question_in(form))
+    await visit.access.jobs.reject(job_id, _get_note(form), question=parse_question_version(form))
     return go_to(f"/jobs/{job_id}")
 
 
-def _note(form: FormData) -> str | None:
+def _get_note(form: FormData) -> str | None:
     return str(form.get("note", "")).strip() or None

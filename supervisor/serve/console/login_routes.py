@@ -8,17 +8,17 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.supervisor.serve.authentication import SharedState
-from handoff_queue.supervisor.serve.console.pages import STATIC, go_to, render, static_file
+from handoff_queue.supervisor.serve.console.pages import STATIC, go_to, read_static_file, render
 from handoff_queue.supervisor.serve.console.session import (
     TOKEN_COOKIE,
     Reads,
-    browser_of,
     check_csrf,
+    get_browser,
     make_csrf_token,
     set_cookie,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.proxy_authentication import address_of
+from handoff_queue.supervisor.serve.proxy_authentication import get_address
 from handoff_queue.supervisor.serve.request_limits import count_wrong_token
 
 MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -38,7 +38,7 @@ async def static(name: str, v: str = "") -> Response:
     """
     if name not in STATIC:
         raise Problem(404, "there is no such file")
-    content, digest = static_file(name)
+    content, digest = read_static_file(name)
     headers: dict[str, str] = {}
     if v == digest:
         headers["Cache-Control"] = f"public, max-age={STATIC_S}, immutable"
@@ -50,18 +50,18 @@ async def login_page(
     request: Request, target: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
     """Show the form for the login."""
-    return render(request, "login.html", target=_local_path(target), problem="")
+    return render(request, "login.html", target=_get_local_path(target), problem="")
 
 
 @router.post("/login")
 async def login(request: Request, state: SharedState) -> Response:
     """Store the token of the form in a cookie of the browser."""
-    await check_csrf(request, make_csrf_token(browser_of(request), ""))
+    await check_csrf(request, make_csrf_token(get_browser(request), ""))
     form = await request.form()
-    target = _local_path(str(form.get("next", "/")))
+    target = _get_local_path(str(form.get("next", "/")))
     secret = str(form.get("token", "")).strip()
     if await run_in_threadpool(state.store.api_tokens.find, secret) is None:
-        address = address_of(request, state.settings)
+        address = get_address(request, state.settings)
         await run_in_threadpool(count_wrong_token, state.store, address)
         problem = "The token is unknown, revoked or expired."
         return render(request, "login.html", status=401, target=target, problem=problem)
@@ -78,7 +78,7 @@ async def logout(_: Reads) -> Response:
     return response
 
 
-def _local_path(target: str) -> str:
+def _get_local_path(target: str) -> str:
     """Return a path of this server. A target on another server becomes the first page."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     if is_path and target.isprintable():

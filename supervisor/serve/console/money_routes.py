@@ -136,7 +136,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     store = access.store
     today = int(store.connection.now()) // DAY_S
     numbers = range(today, today - days, -1)
-    spending = store.spending.days(numbers)
+    spending = store.spending.read_days(numbers)
     if tenant is not None:
         spending = [entry for entry in spending if entry.tenant == tenant != OTHER]
     total = Amounts()
@@ -144,13 +144,13 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
         total.add(entry.amounts)
     tables = [_sum_by_day(spending)]
     if tenant is None:
-        tables.append(_table("Tenant", spending, lambda entry: entry.tenant))
+        tables.append(_build_table("Tenant", spending, lambda entry: entry.tenant))
     tables += [
-        _table("Model", spending, lambda entry: entry.model),
-        _table("Agent", spending, lambda entry: entry.agent),
-        _table("Mode", spending, lambda entry: entry.mode or "unknown"),
+        _build_table("Model", spending, lambda entry: entry.model),
+        _build_table("Agent", spending, lambda entry: entry.agent),
+        _build_table("Mode", spending, lambda entry: entry.mode or "unknown"),
     ]
-    budgets, left_s = _budgets(access, spending, today, tenant)
+    budgets, left_s = _read_budgets(access, spending, today, tenant)
     return MoneyPage(total, tuple(tables), budgets, left_s)
 
 
@@ -166,15 +166,15 @@ def _sum_by_day(spending: Iterable[LabelledSpending]) -> Table:
     return Table("Day", tuple(rows), 0)
 
 
-def _table(
+def _build_table(
     label: str, spending: Iterable[LabelledSpending], name_of: Callable[[LabelledSpending], str]
 ) -> Table:
     """Return the largest sums by a label."""
-    rows = _largest_first(spending, name_of)
+    rows = _sum_by_name(spending, name_of)
     return Table(label, tuple(rows[:MAX_ROWS]), max(0, len(rows) - MAX_ROWS))
 
 
-def _largest_first(
+def _sum_by_name(
     spending: Iterable[LabelledSpending], name_of: Callable[[LabelledSpending], str]
 ) -> list[MoneyRow]:
     """Return the sum of each name, the largest first."""
@@ -185,18 +185,18 @@ def _largest_first(
     return [MoneyRow(name, sums[name]) for name in names]
 
 
-def _budgets(
+def _read_budgets(
     access: Access, spending: Iterable[LabelledSpending], today: int, tenant: str | None
 ) -> tuple[tuple[Budget, ...], float]:
     """Return the budgets of today that the user may see, and the seconds until the next day."""
     budgets = access.store.daily_budgets
-    newest = budgets.today(tenant or DEFAULT_TENANT)
+    newest = budgets.read_today(tenant or DEFAULT_TENANT)
     if tenant is not None:
         return (Budget(tenant, newest.tenant),), newest.left_s
     budget_rows = [Budget("all tenants", newest.installation)]
     spending_of_today = [entry for entry in spending if entry.day == today]
-    tenant_rows = _largest_first(spending_of_today, lambda entry: entry.tenant)
+    tenant_rows = _sum_by_name(spending_of_today, lambda entry: entry.tenant)
     for row in tenant_rows[:MAX_CAPS]:
         if row.name != OTHER:
-            budget_rows.append(Budget(row.name, budgets.today(row.name).tenant))
+            budget_rows.append(Budget(row.name, budgets.read_today(row.name).tenant))
     return tuple(budget_rows), newest.left_s

@@ -24,8 +24,8 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.job_routes import prepare_request
-from handoff_queue.supervisor.serve.problem_documents import Problem, name_at, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody, documents_of, parse_body
+from handoff_queue.supervisor.serve.problem_documents import Problem, convert_error, get_name
+from handoff_queue.supervisor.serve.request_body import JobBody, decode_documents, parse_body
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
@@ -91,17 +91,17 @@ router = APIRouter(prefix="/new", include_in_schema=False)
 @router.get("")
 async def new(request: Request, visit: Submits) -> Response:
     """Show the form."""
-    return _page(request, visit, dict.fromkeys((*TEXTS, *OTHERS), ""), ())
+    return _render_page(request, visit, dict.fromkeys((*TEXTS, *OTHERS), ""), ())
 
 
 @router.post("")
 async def submit(request: Request, visit: Submits) -> Response:
     """Submit the job, or ask for its quote first. A mistake leads back to the form."""
     async with request.form() as form:
-        return await _answer(request, visit, form)
+        return await _submit_and_respond(request, visit, form)
 
 
-async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
+async def _submit_and_respond(request: Request, visit: Visit, form: FormData) -> Response:
     """Submit the job of a form and go to its page, or show the form again with its problems."""
     documents: dict[str, bytes] = {}
     for part in form.getlist("documents"):
@@ -112,13 +112,13 @@ async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
-        texts = {name: _text(form, name) for name in (*TEXTS, *OTHERS)}
+        texts = {name: _get_text(form, name) for name in (*TEXTS, *OTHERS)}
         chosen_subjects = tuple(map(str, form.getlist("approve")))
-        return _page(request, visit, texts, chosen_subjects, problem_of(error))
+        return _render_page(request, visit, texts, chosen_subjects, convert_error(error))
     return go_to(f"/jobs/{job_id}")
 
 
-def _page(
+def _render_page(
     request: Request,
     visit: Visit,
     texts: dict[str, str],
@@ -128,7 +128,7 @@ def _page(
     problems: list[str] = []
     status = 200
     if problem is not None:
-        problems = list(_lines(problem, texts))
+        problems = list(_iterate_problem_lines(problem, texts))
         status = problem.status
     return render(
         request,
@@ -145,12 +145,12 @@ def _page(
     )
 
 
-def _lines(problem: Problem, texts: Mapping[str, str]) -> Iterator[str]:
+def _iterate_problem_lines(problem: Problem, texts: Mapping[str, str]) -> Iterator[str]:
     """Yield one line for each problem. A field of the form has the name of its label, and a field
     that came as JSON has its own name.
     """
     for pointer, text in problem.errors:
-        name = name_at(pointer)
+        name = get_name(pointer)
         if name in LABELS and (name == "text" or texts[name]):
             name = LABELS[name]
         yield f"{name}: {text}" if name else text
@@ -164,34 +164,34 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
     Raises:
         Problem, UserError: a field cannot be used.
     """
-    body = parse_body(json.dumps(_fields(form)).encode(), JobBody)
-    request, _ = prepare_request(access, body, documents_of(body) | documents)
+    body = parse_body(json.dumps(_build_fields(form)).encode(), JobBody)
+    request, _ = prepare_request(access, body, decode_documents(body) | documents)
     if form.get("quote"):
         request = as_quoted(request)
     return access.client.submit(request)
 
 
-def _fields(form: FormData) -> dict[str, Any]:
+def _build_fields(form: FormData) -> dict[str, Any]:
     """Return the fields of `JobBody`. Fields of the form replace the fields in `more`."""
     fields: dict[str, Any] = {}
-    more = _text(form, "more")
+    more = _get_text(form, "more")
     if more:
-        fields = _object(more)
+        fields = _parse_object(more)
     for name in TEXTS:
-        text = _text(form, name)
+        text = _get_text(form, name)
         if text:
             fields[name] = text
     fields.setdefault("text", "")
-    specialists = _text(form, "specialists").replace(",", " ").split()
+    specialists = _get_text(form, "specialists").replace(",", " ").split()
     if specialists:
         fields["specialists"] = specialists
-    deadline = _text(form, "deadline")
+    deadline = _get_text(form, "deadline")
     if deadline:
-        has_time_limit = bool(_text(form, "max_minutes"))
-        fields["deadline_s"] = _deadline(deadline, has_time_limit=has_time_limit)
+        has_time_limit = bool(_get_text(form, "max_minutes"))
+        fields["deadline_s"] = _parse_deadline(deadline, has_time_limit=has_time_limit)
     limits: dict[str, int] = {}
     for name, amount in AMOUNTS.items():
-        text = _text(form, name)
+        text = _get_text(form, name)
         if text:
             limits[amount.limit] = amount.parse(name, text)
     if limits:
@@ -202,7 +202,7 @@ def _fields(form: FormData) -> dict[str, Any]:
     return fields
 
 
-def _deadline(text: str, *, has_time_limit: bool) -> float:
+def _parse_deadline(text: str, *, has_time_limit: bool) -> float:
     """Return a deadline in seconds.
 
     Args:
@@ -228,7 +228,7 @@ def _merge(fields: dict[str, Any], name: str, values: dict[str, Any]) -> None:
     fields[name] = earlier | values
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
         refuse_repeats(text)
@@ -244,7 +244,7 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _text(form: FormData, name: str) -> str:
+def _get_text(form: FormData, name: str) -> str:
     value = form.get(name, "")
     if isinstance(value, UploadFile):
         return ""

@@ -16,7 +16,7 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
-from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, convert_error
 from handoff_queue.supervisor.serve.request_body import ScheduleBody, parse_body
 from handoff_queue.supervisor.serve.schedule_routes import add_schedule
 
@@ -43,7 +43,7 @@ router = APIRouter(prefix="/schedules/new", include_in_schema=False)
 @router.get("")
 async def new(request: Request, visit: Submits) -> Response:
     """Show the form."""
-    return _page(request, visit, dict.fromkeys(LABELS, "") | {"timezone": "UTC"})
+    return _render_page(request, visit, dict.fromkeys(LABELS, "") | {"timezone": "UTC"})
 
 
 @router.post("")
@@ -55,13 +55,15 @@ async def add(request: Request, visit: Submits) -> Response:
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
-        texts = {name: _text(form, name) for name in LABELS}
+        texts = {name: _get_text(form, name) for name in LABELS}
         follows_last = bool(form.get("follows_last"))
-        return _page(request, visit, texts, follows_last=follows_last, problem=problem_of(error))
+        return _render_page(
+            request, visit, texts, follows_last=follows_last, problem=convert_error(error)
+        )
     return go_to("/schedules")
 
 
-def _page(
+def _render_page(
     request: Request,
     visit: Visit,
     texts: dict[str, str],
@@ -72,7 +74,7 @@ def _page(
     problems: list[str] = []
     status = 200
     if problem is not None:
-        problems, status = list(_lines(problem)), problem.status
+        problems, status = list(_iterate_problem_lines(problem)), problem.status
     return render(
         request,
         "new_schedule.html",
@@ -87,7 +89,7 @@ def _page(
     )
 
 
-def _lines(problem: Problem) -> Iterator[str]:
+def _iterate_problem_lines(problem: Problem) -> Iterator[str]:
     """Yield one line for each problem, with the label of its field."""
     for place, text in problem.errors:
         name = place.rpartition("/")[2]
@@ -103,20 +105,20 @@ def _add(access: Access, form: FormData) -> None:
         Problem, UserError: a field cannot be used.
     """
     fields: dict[str, Any] = {"follows_last": bool(form.get("follows_last"))}
-    fields |= _texts(form, OF_SCHEDULE)
-    max_usd = _text(form, "max_usd_per_month")
+    fields |= _get_texts(form, OF_SCHEDULE)
+    max_usd = _get_text(form, "max_usd_per_month")
     if max_usd:
         fields[MAX_OF_A_MONTH.limit] = MAX_OF_A_MONTH.parse("max_usd_per_month", max_usd)
-    fields["job"] = _texts(form, OF_JOB)
+    fields["job"] = _get_texts(form, OF_JOB)
     body = parse_body(json.dumps(fields).encode(), ScheduleBody)
     add_schedule(access, body)
 
 
-def _texts(form: FormData, names: Iterable[str]) -> dict[str, str]:
+def _get_texts(form: FormData, names: Iterable[str]) -> dict[str, str]:
     """Return the texts of the fields with these names that are not empty."""
-    texts = {name: _text(form, name) for name in names}
+    texts = {name: _get_text(form, name) for name in names}
     return {name: text for name, text in texts.items() if text}
 
 
-def _text(form: FormData, name: str) -> str:
+def _get_text(form: FormData, name: str) -> str:
     return str(form.get(name, "")).strip()

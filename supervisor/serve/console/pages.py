@@ -22,12 +22,12 @@ from markupsafe import Markup
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
-    browser_of,
+    get_browser,
     make_csrf_token,
     set_cookie,
 )
-from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.serve.problem_documents import Problem, build_response
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -56,7 +56,7 @@ API = "/v1"
 
 
 @cache
-def static_file(name: str) -> tuple[bytes, str]:
+def read_static_file(name: str) -> tuple[bytes, str]:
     """Return the content of a static file, and a text that changes with the content.
 
     Raises:
@@ -67,36 +67,36 @@ def static_file(name: str) -> tuple[bytes, str]:
     return content, hashlib.sha256(content).hexdigest()[:12]
 
 
-def static_url(name: str) -> str:
+def build_static_url(name: str) -> str:
     """Return the URL of a static file. It changes with the content."""
-    return f"/static/{name}?v={static_file(name)[1]}"
+    return f"/static/{name}?v={read_static_file(name)[1]}"
 
 
 def _without_control_characters(value: object) -> object:
     """Return a value as the page shows it: a text without control characters."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return plain(value)
+        return replace_unsafe(value)
     return value
 
 
-def money(usd: float | None) -> str:
+def format_money(usd: float | None) -> str:
     """Return an amount for a table. None: the price is not known."""
     if usd is None:
         return "not known"
     return f"${usd:,.4f}"
 
 
-def figure(number: float) -> str:
+def format_figure(number: float) -> str:
     """Return a number with a comma after each three digits."""
     return f"{number:,}"
 
 
-def path_segment(name: str) -> str:
+def quote_path_segment(name: str) -> str:
     """Return a name as one segment of the path of a URL."""
     return quote(name, safe="")
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Return a duration with its largest units."""
     if seconds is None:
         return ""
@@ -112,14 +112,14 @@ def duration(seconds: float | None) -> str:
     return f"{whole_seconds // 86_400} d {whole_seconds % 86_400 // 3_600} h"
 
 
-def utc(unix_s: float | None) -> str:
+def format_utc(unix_s: float | None) -> str:
     """Return a time in UTC for readers, to the second, as reasons to wait have it."""
     if unix_s is None:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))
 
 
-def iso(unix_s: float | None) -> str:
+def format_iso(unix_s: float | None) -> str:
     """Return a time as ISO 8601 in UTC, to the second, for the attribute `datetime`."""
     if unix_s is None:
         return ""
@@ -127,7 +127,7 @@ def iso(unix_s: float | None) -> str:
 
 
 @cache
-def environment() -> Environment:
+def create_environment() -> Environment:
     """Return the templates. Every value is escaped, and a missing value is an error."""
     templates = Environment(
         loader=PackageLoader("handoff_queue.supervisor.serve.console"),
@@ -137,13 +137,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals["static_url"] = static_url
-    templates.filters["money"] = money
-    templates.filters["figure"] = figure
-    templates.filters["duration"] = duration
-    templates.filters["utc"] = utc
-    templates.filters["iso"] = iso
-    templates.filters["path_segment"] = path_segment
+    templates.globals["static_url"] = build_static_url
+    templates.filters["money"] = format_money
+    templates.filters["figure"] = format_figure
+    templates.filters["duration"] = format_duration
+    templates.filters["utc"] = format_utc
+    templates.filters["iso"] = format_iso
+    templates.filters["path_segment"] = quote_path_segment
     return templates
 
 
@@ -160,10 +160,10 @@ def render(
     Args:
         visit: None for a page that needs no login.
     """
-    browser = visit.browser if visit else browser_of(request)
+    browser = visit.browser if visit else get_browser(request)
     csrf = visit.csrf if visit else make_csrf_token(browser, "")
     text = (
-        environment()
+        create_environment()
         .get_template(template)
         .render(visit=visit, csrf=csrf, path=request.url.path, **values)
     )
@@ -191,7 +191,7 @@ def respond(request: Request, problem: Problem) -> Response:
     A browser without a valid login goes to the page for the login.
     """
     if not wants_page(request):
-        return response_of(problem)
+        return build_response(problem)
     if problem.status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
         target = request.url.path
         if request.url.query:

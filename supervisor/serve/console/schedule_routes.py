@@ -14,7 +14,12 @@ from handoff_queue.shared.types.schedule import ScheduleStatus
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.cron import format_slot, next_slot
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.pages import environment, go_to, render, utc
+from handoff_queue.supervisor.serve.console.pages import (
+    create_environment,
+    format_utc,
+    go_to,
+    render,
+)
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, Submits, Visit
 
 MAX_SCHEDULES = 200
@@ -74,7 +79,7 @@ def _format_slot(slot: float, timezone: str) -> str:
     try:
         return format_slot(slot, timezone)
     except UserError:
-        return utc(slot)
+        return format_utc(slot)
 
 
 @router.get("")
@@ -88,7 +93,7 @@ async def schedules(request: Request, visit: Reads) -> Response:
 async def live(visit: Reads) -> Response:
     """Return the part of the page that changes."""
     values = await run_in_threadpool(read_schedules, visit.access)
-    template = environment().get_template("schedules_live.html")
+    template = create_environment().get_template("schedules_live.html")
     text = template.render(visit=visit, csrf=visit.csrf, **values)
     return Response(text, media_type="text/html")
 
@@ -96,32 +101,32 @@ async def live(visit: Reads) -> Response:
 @router.post("/{name}/pause")
 async def pause(request: Request, visit: Operates, name: str) -> Response:
     """Drop the slots of a schedule until it is unpaused."""
-    await visit.access.jobs.pause_schedule(name, await _owner(request, visit))
+    await visit.access.jobs.pause_schedule(name, await _get_owner(request, visit))
     return go_to("/schedules")
 
 
 @router.post("/{name}/unpause")
 async def unpause(request: Request, visit: Operates, name: str) -> Response:
     """End the pause of a schedule."""
-    await visit.access.jobs.unpause_schedule(name, await _owner(request, visit))
+    await visit.access.jobs.unpause_schedule(name, await _get_owner(request, visit))
     return go_to("/schedules")
 
 
 @router.post("/{name}/run")
 async def run(request: Request, visit: Submits, name: str) -> Response:
     """Start a job of a schedule at once, and show the job."""
-    job_id = await visit.access.jobs.run_schedule(name, await _owner(request, visit))
+    job_id = await visit.access.jobs.run_schedule(name, await _get_owner(request, visit))
     return go_to(f"/jobs/{job_id}")
 
 
 @router.post("/{name}/remove")
 async def remove(request: Request, visit: Operates, name: str) -> Response:
     """Remove a schedule. Its jobs stay."""
-    await visit.access.jobs.remove_schedule(name, await _owner(request, visit))
+    await visit.access.jobs.remove_schedule(name, await _get_owner(request, visit))
     return go_to("/schedules")
 
 
-async def _owner(request: Request, visit: Visit) -> str:
+async def _get_owner(request: Request, visit: Visit) -> str:
     """Return the tenant of the schedule that a form names. A tenant's user acts on its own only."""
     if visit.access.tenant is not None:
         return visit.access.tenant

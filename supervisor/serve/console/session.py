@@ -29,11 +29,11 @@ from handoff_queue.supervisor.serve.authentication import (
     AppState,
     Caller,
     SharedState,
-    access_for,
-    app_state_of,
+    build_access,
     check_access_level,
     check_visible,
     find_caller,
+    get_app_state,
     has_own_origin,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -73,7 +73,7 @@ class Visit:
         return self.access.tenant is None
 
 
-def browser_of(request: Request) -> str:
+def get_browser(request: Request) -> str:
     """Return the random text of a browser. A browser without one gets a new text."""
     known = request.cookies.get(BROWSER_COOKIE, "")
     if len(known) >= _RANDOM_BYTES:
@@ -94,7 +94,7 @@ def is_https(request: Request) -> bool:
     """Return whether the browser uses https. A proxy may have ended the encryption."""
     if request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:"):
         return True
-    settings = app_state_of(request).settings
+    settings = get_app_state(request).settings
     is_from_proxy = request.client is not None and is_proxy(request.client.host, settings)
     return is_from_proxy and request.headers.get("x-forwarded-proto") == "https"
 
@@ -131,19 +131,19 @@ async def visit_of(request: Request, state: SharedState) -> Visit:
     """Return the visit of a request, and count the request.
 
     Raises:
-        Problem: as `caller_of`, or the request is forged.
+        Problem: as `authenticate_caller`, or the request is forged.
     """
-    caller, secret = await _caller_and_secret(request, state)
-    browser = browser_of(request)
+    caller, secret = await _get_caller_and_secret(request, state)
+    browser = get_browser(request)
     csrf = make_csrf_token(browser, secret)
     if request.method not in SAFE_METHODS:
         await check_csrf(request, csrf)
-    visit = Visit(access_for(caller, state, "console"), browser, csrf)
+    visit = Visit(build_access(caller, state, "console"), browser, csrf)
     request.state.visit = visit  # for the page of an error
     return visit
 
 
-async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller, str]:
+async def _get_caller_and_secret(request: Request, state: AppState) -> tuple[Caller, str]:
     """Return the caller, and the secret for `make_csrf_token`."""
     secret = request.cookies.get(TOKEN_COOKIE, "")
     try:
@@ -158,7 +158,9 @@ async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller,
     return caller, secret
 
 
-def visits(level: AccessLevel, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
+def require_visit(
+    level: AccessLevel, *, all_tenants: bool = False
+) -> Callable[..., Awaitable[Visit]]:
     """Return a dependency that lets users with this access level or a higher one visit a page.
 
     Args:
@@ -172,18 +174,18 @@ def visits(level: AccessLevel, *, all_tenants: bool = False) -> Callable[..., Aw
     return check_visit
 
 
-Reads = Annotated[Visit, Depends(visits(AccessLevel.READ))]
-Submits = Annotated[Visit, Depends(visits(AccessLevel.SUBMIT))]
-Operates = Annotated[Visit, Depends(visits(AccessLevel.OPERATE))]
-ReadsFleet = Annotated[Visit, Depends(visits(AccessLevel.READ, all_tenants=True))]
-OperatesFleet = Annotated[Visit, Depends(visits(AccessLevel.OPERATE, all_tenants=True))]
+Reads = Annotated[Visit, Depends(require_visit(AccessLevel.READ))]
+Submits = Annotated[Visit, Depends(require_visit(AccessLevel.SUBMIT))]
+Operates = Annotated[Visit, Depends(require_visit(AccessLevel.OPERATE))]
+ReadsFleet = Annotated[Visit, Depends(require_visit(AccessLevel.READ, all_tenants=True))]
+OperatesFleet = Annotated[Visit, Depends(require_visit(AccessLevel.OPERATE, all_tenants=True))]
 
 
-async def _visible_job(
+async def _find_visible_job(
     visit: Reads, job_id: Annotated[str, Path(description="The id of the job.")]
 ) -> JobId:
     return await run_in_threadpool(check_visible, visit.access.caller, visit.access.store, job_id)
 
 
-VisibleJob = Annotated[JobId, Depends(_visible_job)]
+VisibleJob = Annotated[JobId, Depends(_find_visible_job)]
 """The id of a job that the user may see."""

@@ -27,8 +27,8 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.mcp.tasks import JobTask, task_of
-from handoff_queue.supervisor.serve.mcp.tools import visible_job
+from handoff_queue.supervisor.serve.mcp.tasks import JobTask, build_task
+from handoff_queue.supervisor.serve.mcp.tools import find_visible_job
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASK_IDS = "taskIds"
@@ -47,7 +47,7 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
     params: dict[str, Any]
 
 
-def task_ids_in(subscription: SubscriptionFilter) -> list[str] | None:
+def get_task_ids(subscription: SubscriptionFilter) -> list[str] | None:
     """Return the tasks that a client wants to follow. None: the client asks for no tasks.
 
     Raises:
@@ -76,7 +76,7 @@ async def send_tasks(
     job_ids: list[JobId] = []
     for name in task_ids:
         with suppress(HandoffError):
-            job_ids.append(await visible_job(access, name))
+            job_ids.append(await find_visible_job(access, name))
     session, meta = context.session, {SUBSCRIPTION_ID_META_KEY: context.request_id}
     agreed = SubscriptionFilter.model_validate({TASK_IDS: job_ids})
     acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=agreed, _meta=meta)
@@ -102,19 +102,19 @@ async def send_tasks(
 async def _follow(access: Access, job_id: JobId, send: Send) -> None:
     """Send the states of one task until its end, or until the server stops."""
     version = (await access.jobs.info(job_id)).version
-    task = await task_of(access, job_id)
+    task = await build_task(access, job_id)
     await send(task)
     with suppress(FollowingEnded):
         async for _ in access.jobs.event_batches(job_id, version, wait_s=HEARTBEAT_S):
             await access.check_token()
-            now = await task_of(access, job_id)
-            if _state(now) != _state(task):
+            now = await build_task(access, job_id)
+            if _get_state(now) != _get_state(task):
                 await send(now)
             task = now
             if task.status not in ("completed", "cancelled"):
                 await asyncio.sleep(MIN_S)
 
 
-def _state(task: JobTask) -> tuple[object, ...]:
+def _get_state(task: JobTask) -> tuple[object, ...]:
     """Return the parts of a task whose change is a new state."""
     return (task.status, task.status_message, tuple(task.input_requests or ()))

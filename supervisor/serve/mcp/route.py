@@ -23,11 +23,11 @@ from handoff_queue.supervisor.serve.authentication import (
     AppState,
     Caller,
     SharedState,
-    access_for,
-    caller_of,
+    authenticate_caller,
+    build_access,
     check_access_level,
 )
-from handoff_queue.supervisor.serve.request_body import MAX_VALUES, too_many_values
+from handoff_queue.supervisor.serve.request_body import MAX_VALUES, build_too_many_values_problem
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.api_tokens import AccessLevel
@@ -49,7 +49,7 @@ class _Endpoint:
         self._running: asyncio.Task[None] | None = None
         self._application: ASGIApp | None = None
 
-    async def application(self, state: AppState) -> ASGIApp:
+    async def get_application(self, state: AppState) -> ASGIApp:
         """Return the ASGI application, and start it if needed."""
         async with self._starting:
             if self._application is None:
@@ -70,7 +70,7 @@ class _Endpoint:
 
     async def _run(self, state: AppState, ready: asyncio.Event) -> None:
         try:
-            manager = await run_in_threadpool(_session_manager, state)
+            manager = await run_in_threadpool(_create_session_manager, state)
             async with manager.run():
                 self._application = manager.handle_request
                 ready.set()
@@ -79,20 +79,20 @@ class _Endpoint:
             ready.set()
 
 
-def _session_manager(state: AppState) -> Any:
+def _create_session_manager(state: AppState) -> Any:
     """Return the session manager of the package `mcp`, whose import takes a second."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     from handoff_queue.supervisor.serve.mcp.server import Context, make_server
 
-    def access_of(context: Context, level: AccessLevel) -> Access:
+    def get_access(context: Context, level: AccessLevel) -> Access:
         assert context.request is not None
         caller = context.request.scope[_CALLER]
         check_access_level(caller, level)
-        return access_for(caller, state, "mcp")
+        return build_access(caller, state, "mcp")
 
     return StreamableHTTPSessionManager(
-        make_server(access_of),
+        make_server(get_access),
         json_response=True,
         stateless=True,
         max_request_body_size=state.settings.serve_max_body_bytes,
@@ -128,7 +128,7 @@ class _AsgiResponse(Response):
             message = await receive()
             values += counter.count(message.get("body", b"")).values
             if values > MAX_VALUES:
-                raise too_many_values()
+                raise build_too_many_values_problem()
             return message
 
         await self._application(scope, receive_counted, send_one_line)
@@ -165,9 +165,9 @@ router = APIRouter(lifespan=_with_endpoint)
 
 @router.post("/mcp", include_in_schema=False)
 async def mcp(
-    http: Request, caller: Annotated[Caller, Depends(caller_of)], state: SharedState
+    http: Request, caller: Annotated[Caller, Depends(authenticate_caller)], state: SharedState
 ) -> Response:
     """Serve one request of an MCP client."""
     check_extra("mcp", "/mcp", "mcp")
     http.scope[_CALLER] = caller
-    return _AsgiResponse(await http.app.state.mcp.application(state))
+    return _AsgiResponse(await http.app.state.mcp.get_application(state))

@@ -26,27 +26,27 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.mcp.listening import send_tasks, task_ids_in
+from handoff_queue.supervisor.serve.mcp.listening import get_task_ids, send_tasks
 from handoff_queue.supervisor.serve.mcp.tasks import (
     TASKS,
     TaskParams,
     UpdateParams,
     answer_task,
+    build_task,
     read_new_task,
-    task_of,
 )
 from handoff_queue.supervisor.serve.mcp.tools import (
     SUBMIT,
     TOOLS,
-    error_result,
+    build_error_result,
+    find_visible_job,
+    get_tool,
     list_tools,
     parse_arguments,
     run_tool,
     store_job,
-    tool_of,
-    visible_job,
 )
-from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, convert_error
 
 LISTEN = "subscriptions/listen"
 """The method whose answer is a stream of notifications."""
@@ -96,7 +96,7 @@ class _Handlers:
     ) -> CallToolResult | dict[str, Any]:
         """Run a tool. A call of `submit` becomes a task if the client knows tasks."""
         with _mcp_errors():
-            tool = tool_of(params.name)
+            tool = get_tool(params.name)
         try:
             access = self._access_of(context, tool.level)
             if params.name == SUBMIT and _supports_tasks(context):
@@ -105,14 +105,14 @@ class _Handlers:
                 return (await read_new_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)
         except (Problem, HandoffError) as error:
-            return error_result(problem_of(error).detail)
+            return build_error_result(convert_error(error).detail)
 
     async def get_task(self, context: Context, params: TaskParams) -> dict[str, Any]:
         """Return the state of a task."""
         _require_tasks(context)
         with _mcp_errors():
             access = self._access_of(context, AccessLevel.READ)
-            task = await task_of(access, await visible_job(access, params.task_id))
+            task = await build_task(access, await find_visible_job(access, params.task_id))
         return task.on_the_wire()
 
     async def update_task(self, context: Context, params: UpdateParams) -> EmptyResult:
@@ -120,7 +120,7 @@ class _Handlers:
         _require_tasks(context)
         with _mcp_errors():
             access = self._access_of(context, TOOLS["approve"].level)
-            job_id = await visible_job(access, params.task_id)
+            job_id = await find_visible_job(access, params.task_id)
             await answer_task(access, job_id, params.input_responses)
         return EmptyResult()
 
@@ -129,7 +129,7 @@ class _Handlers:
         _require_tasks(context)
         with _mcp_errors():
             access = self._access_of(context, TOOLS["cancel"].level)
-            await access.jobs.cancel(await visible_job(access, params.task_id))
+            await access.jobs.cancel(await find_visible_job(access, params.task_id))
         return EmptyResult()
 
     async def listen(
@@ -137,7 +137,7 @@ class _Handlers:
     ) -> SubscriptionsListenResult:
         """Send notifications about the tasks that the client names, until they have ended."""
         with _mcp_errors():
-            task_ids = task_ids_in(params.notifications)
+            task_ids = get_task_ids(params.notifications)
             if task_ids is not None:
                 _require_tasks(context)
             access = self._access_of(context, AccessLevel.READ)
@@ -155,9 +155,9 @@ def _mcp_errors() -> Iterator[None]:
     try:
         yield
     except (Problem, UserError) as error:
-        raise MCPError(INVALID_PARAMS, problem_of(error).detail) from error
+        raise MCPError(INVALID_PARAMS, convert_error(error).detail) from error
     except HandoffError as error:
-        raise MCPError(INTERNAL_ERROR, problem_of(error).detail) from error
+        raise MCPError(INTERNAL_ERROR, convert_error(error).detail) from error
 
 
 def _supports_tasks(context: Context) -> bool:

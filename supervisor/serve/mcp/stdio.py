@@ -37,11 +37,11 @@ async def serve_stdio(
     checks = TokenChecks(jobs.client.store.api_tokens)
     streams = OpenStreams(settings.serve_streams)
 
-    def access_of(_: Context, needed_level: AccessLevel) -> Access:
+    def get_access(_: Context, needed_level: AccessLevel) -> Access:
         check_access_level(caller, needed_level)
         return Access(jobs.acting_as(actor), settings, caller, checks, streams)
 
-    server = make_server(access_of)
+    server = make_server(get_access)
     calls = OpenCalls()
     async with jobs, stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
         send_in, receive_in = anyio.create_memory_object_stream[SessionMessage | Exception](0)

@@ -30,9 +30,9 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
-from handoff_queue.supervisor.serve.approval_questions import open_questions, question_text
+from handoff_queue.supervisor.serve.approval_questions import format_question, open_questions
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
+from handoff_queue.supervisor.serve.mcp.tools import build_tool_result
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -88,13 +88,13 @@ class _Decision(ElicitResult):
 async def read_new_task(access: Access, job_id: JobId) -> JobTask:
     """Return the task of a job that was stored just now."""
     info = await access.jobs.info(job_id)
-    at = _time(info.submitted_at)
+    at = _format_time(info.submitted_at)
     return JobTask(
         result_type="task", task_id=job_id, status="working", created_at=at, last_updated_at=at
     )
 
 
-async def task_of(access: Access, job_id: JobId) -> JobTask:
+async def build_task(access: Access, job_id: JobId) -> JobTask:
     """Return the task of a job, with its result or its input request.
 
     Raises:
@@ -105,17 +105,17 @@ async def task_of(access: Access, job_id: JobId) -> JobTask:
     match info.status:
         case JobStatus.OK | JobStatus.PARTIAL | JobStatus.FAILED:
             result = await access.jobs.result(job_id)
-            fields = {"status": "completed", "result": tool_result_of(result)}
+            fields = {"status": "completed", "result": build_tool_result(result)}
         case JobStatus.CANCELLED:
             fields = {"status": "cancelled"}
         case _:
             fields = await _open_task(access, info)
-    last_updated_at = await _last_change(access, info)
+    last_updated_at = await _read_last_change(access, info)
     return JobTask(
         result_type="complete",
         task_id=job_id,
-        created_at=_time(info.submitted_at),
-        last_updated_at=_time(last_updated_at),
+        created_at=_format_time(info.submitted_at),
+        last_updated_at=_format_time(last_updated_at),
         **fields,
     )
 
@@ -126,21 +126,21 @@ async def _open_task(access: Access, info: JobInfo) -> dict[str, Any]:
         report = await access.jobs.result(info.job_id)
         requests: dict[str, ElicitRequest] = {}
         for entry in open_questions(report):
-            requests[_key(entry["version"])] = _request_for(info, report, entry)
+            requests[_build_key(entry["version"])] = _build_input_request(info, report, entry)
         if requests:
             return {"status": "input_required", "input_requests": requests}
     (waiting,) = await run_in_threadpool(with_waiting, access.store, [info])
     return {"status": "working", "status_message": waiting.waiting_for or str(info.status)}
 
 
-def _key(version: int) -> str:
+def _build_key(version: int) -> str:
     """Return the key of a question: its version in the journal, so no two questions share it."""
     return f"approval-{version}"
 
 
-def _request_for(info: JobInfo, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
+def _build_input_request(info: JobInfo, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
     """Return the form for the answer to a question. Its text has the subject of the question."""
-    message = f"{info.title}: {question_text(report, entry)}"
+    message = f"{info.title}: {format_question(report, entry)}"
     properties = {
         "decision": {"type": "string", "enum": ["approve", "reject"]},
         "note": {"type": "string", "description": "For a rejection: the change."},
@@ -164,11 +164,11 @@ async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any
     result = await access.jobs.result(job_id)
     for entry in open_questions(result):
         version: int = entry["version"]
-        if _key(version) in responses:
-            await _answer(access, job_id, version, responses[_key(version)])
+        if _build_key(version) in responses:
+            await _answer_question(access, job_id, version, responses[_build_key(version)])
 
 
-async def _answer(access: Access, job_id: JobId, version: int, response: Any) -> None:
+async def _answer_question(access: Access, job_id: JobId, version: int, response: Any) -> None:
     """Answer one question, and no later question."""
     try:
         answer = _Decision.model_validate(response)
@@ -191,7 +191,7 @@ async def _answer(access: Access, job_id: JobId, version: int, response: Any) ->
         await access.jobs.reject(job_id, content.note, question=version)
 
 
-async def _last_change(access: Access, info: JobInfo) -> float:
+async def _read_last_change(access: Access, info: JobInfo) -> float:
     """Return the time of the last event of a job, in Unix seconds."""
     at = info.submitted_at
     async for recorded in access.jobs.events(info.job_id, info.version - 1, follow=False):
@@ -199,6 +199,6 @@ async def _last_change(access: Access, info: JobInfo) -> float:
     return at
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     """Return a Unix time in the form of ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -11,15 +11,15 @@ from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.client.json_forms import event_record_as_json
-from handoff_queue.supervisor.serve.approval_questions import open_questions, question_text
+from handoff_queue.supervisor.client.json_forms import convert_event_record
+from handoff_queue.supervisor.serve.approval_questions import format_question, open_questions
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import list_specialists
 from handoff_queue.supervisor.serve.job_routes import (
@@ -27,8 +27,12 @@ from handoff_queue.supervisor.serve.job_routes import (
     prepare_request,
     wait_for_result,
 )
-from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
+from handoff_queue.supervisor.serve.problem_documents import (
+    Problem,
+    build_validation_problem,
+    convert_error,
+)
+from handoff_queue.supervisor.serve.request_body import JobBody, decode_documents
 
 MAX_EVENTS = 200
 """Most events of one call."""
@@ -128,14 +132,14 @@ def list_tools() -> list[Tool]:
     return tools
 
 
-def tool_of(name: str) -> QueueTool:
+def get_tool(name: str) -> QueueTool:
     """Return the tool of a name.
 
     Raises:
         Problem: there is no such tool.
     """
     if name not in TOOLS:
-        raise Problem(404, f"there is no tool {name[:60]!r}; {suggestion(name, tuple(TOOLS))}")
+        raise Problem(404, f"there is no tool {name[:60]!r}; {suggest_name(name, tuple(TOOLS))}")
     return TOOLS[name]
 
 
@@ -150,7 +154,7 @@ def parse_arguments(kind: type[BaseModel], arguments: Mapping[str, Any] | None) 
         check_storable(fields)
         return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        raise invalid(error, kind) from error
+        raise build_validation_problem(error, kind) from error
     except ValueError as error:
         raise Problem(422, f"the arguments: {error}") from error
 
@@ -163,21 +167,21 @@ async def run_tool(
         parsed_arguments = await access.in_turn(parse_arguments, tool.arguments, arguments)
         return await tool.run(access, parsed_arguments)
     except (Problem, HandoffError) as error:
-        return error_result(problem_of(error).detail)
+        return build_error_result(convert_error(error).detail)
 
 
-def error_result(text: str) -> CallToolResult:
+def build_error_result(text: str) -> CallToolResult:
     """Return the result of a call that failed."""
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
-def _result(value: dict[str, Any], text: str = "") -> CallToolResult:
+def _build_result(value: dict[str, Any], text: str = "") -> CallToolResult:
     """Return a JSON object as a result. The model reads `text`, or the object if `text` is ''."""
     visible_text = text or json.dumps(value, ensure_ascii=False)
     return CallToolResult(content=[TextContent(text=visible_text)], structured_content=value)
 
 
-async def visible_job(access: Access, job_id: str) -> JobId:
+async def find_visible_job(access: Access, job_id: str) -> JobId:
     """Return the id of a job that the caller may see.
 
     Raises:
@@ -192,7 +196,7 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
     Raises:
         Problem, HandoffError: as the HTTP API.
     """
-    documents = documents_of(body)
+    documents = decode_documents(body)
     request, left_out = await access.in_turn(prepare_request, access, body, documents)
     job_id = await access.jobs.submit(request)
     return job_id, left_out
@@ -200,22 +204,22 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
 
 async def _submit(access: Access, body: JobBody) -> CallToolResult:
     job_id, left_out = await store_job(access, body)
-    return _result({"job_id": job_id, "left_out": left_out})
+    return _build_result({"job_id": job_id, "left_out": left_out})
 
 
 async def _status(access: Access, arguments: JobArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     outline = await access.jobs.outline(job_id)
-    return _result(json.loads(outline.to_json()))
+    return _build_result(json.loads(outline.to_json()))
 
 
 async def _read_result(access: Access, arguments: ResultArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     result = await wait_for_result(access, job_id, arguments.wait_s)
-    return tool_result_of(result)
+    return build_tool_result(result)
 
 
-def tool_result_of(result: JobResult) -> CallToolResult:
+def build_tool_result(result: JobResult) -> CallToolResult:
     """Return the result of a job. Its text is the answer, or the status while there is none.
 
     The result of a failed job is an error. The result of a waiting job has its question, and
@@ -232,28 +236,28 @@ def tool_result_of(result: JobResult) -> CallToolResult:
     lines += result.notes
     names = list(_SHOWN_FIELDS)
     for entry in open_questions(result):
-        lines.append(f"question {entry['version']}: {question_text(result, entry)}")
+        lines.append(f"question {entry['version']}: {format_question(result, entry)}")
         names.append("plan")
     shown_fields = {name: value[name] for name in names if name in value}
-    tool_result = _result(shown_fields, "\n".join(lines))
+    tool_result = _build_result(shown_fields, "\n".join(lines))
     return tool_result.model_copy(update={"is_error": result.status is JobStatus.FAILED})
 
 
 async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     events: list[dict[str, Any]] = []
     async with access.waiting():
         batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
         async for batch in batches:
-            events += map(event_record_as_json, batch[:MAX_EVENTS])
+            events += map(convert_event_record, batch[:MAX_EVENTS])
             break
         await batches.aclose()  # type: ignore[attr-defined]
     after = events[-1]["version"] if events else arguments.after
-    return _result({"job_id": job_id, "events": events, "next_after": after})
+    return _build_result({"job_id": job_id, "events": events, "next_after": after})
 
 
 async def _approve(access: Access, arguments: ApproveArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     await access.jobs.approve(
         job_id,
         arguments.note,
@@ -263,11 +267,11 @@ async def _approve(access: Access, arguments: ApproveArguments) -> CallToolResul
         question=arguments.question,
         arguments=arguments.arguments,
     )
-    return _result({"job_id": job_id, "decision": "approved"})
+    return _build_result({"job_id": job_id, "decision": "approved"})
 
 
 async def _reject(access: Access, arguments: AnswerArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     await access.jobs.reject(
         job_id,
         arguments.note,
@@ -276,18 +280,18 @@ async def _reject(access: Access, arguments: AnswerArguments) -> CallToolResult:
         rows=arguments.rows,
         question=arguments.question,
     )
-    return _result({"job_id": job_id, "decision": "rejected"})
+    return _build_result({"job_id": job_id, "decision": "rejected"})
 
 
 async def _cancel(access: Access, arguments: JobArguments) -> CallToolResult:
-    job_id = await visible_job(access, arguments.job_id)
+    job_id = await find_visible_job(access, arguments.job_id)
     is_cancelled = await access.jobs.cancel(job_id)
-    return _result({"job_id": job_id, "cancelled": is_cancelled})
+    return _build_result({"job_id": job_id, "cancelled": is_cancelled})
 
 
 async def _specialists(access: Access, _: NoArguments) -> CallToolResult:
     specialists = await run_in_threadpool(list_specialists, access)
-    return _result({"specialists": specialists})
+    return _build_result({"specialists": specialists})
 
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)

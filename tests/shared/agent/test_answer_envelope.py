@@ -18,9 +18,9 @@ from handoff_queue.shared.agent.answer_format import (
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.providers.anthropic.request import strict
+from handoff_queue.shared.providers.anthropic.request import make_strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.agent_runs import envelope
 from tests.doubles.handoffs import STEP, a_manifest
 
@@ -349,27 +349,28 @@ def test_a_too_long_claim_is_dropped_with_a_note() -> None:
 
 def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
     document = Document(
-        path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4
+        path="docs/sub/page.md", digest=compute_digest("text"), media_type="text/plain", chars=4
     )
     sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: (document,))
-    assert sources.documents("page.md") == [document]
-    assert sources.documents("age.md") == []
+    assert sources.find_documents("page.md") == [document]
+    assert sources.find_documents("age.md") == []
 
 
 def test_the_source_of_a_note_may_lack_its_document_if_only_one_note_fits() -> None:
     pages: list[Document] = []
     for path in ("memory:qdrant/licence (guide.md)", "memory:a/b (x.md)", "memory:a/b (y.md)"):
-        digest = digest_of(path)
+        digest = compute_digest(path)
         pages.append(Document(path=path, digest=digest, media_type="text/plain", chars=4))
     sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: tuple(pages))
-    assert sources.documents("memory:qdrant/licence") == pages[:1]
-    assert sources.documents("memory:qdrant/lic") == []
-    assert sources.documents("memory:a/b") == []
+    assert sources.find_documents("memory:qdrant/licence") == pages[:1]
+    assert sources.find_documents("memory:qdrant/lic") == []
+    assert sources.find_documents("memory:a/b") == []
 
 
 def test_a_quote_may_be_in_each_text_of_a_page_and_the_newest_comes_first() -> None:
     texts = {
-        digest_of(text): text for text in ("It is open until 18. Call us.", "Until 20. Call us.")
+        compute_digest(text): text
+        for text in ("It is open until 18. Call us.", "Until 20. Call us.")
     }
     old, new = (
         Document(path="memory:hours", digest=digest, media_type="text/plain", chars=4)
@@ -389,9 +390,9 @@ def test_a_quote_may_be_in_each_text_of_a_page_and_the_newest_comes_first() -> N
 @pytest.mark.parametrize("name", ["caf\u00e9.md", "cafe\u0301.md", "sub/cafe\u0301.md"])
 @pytest.mark.parametrize("path", ["sub/caf\u00e9.md", "sub/cafe\u0301.md"])
 def test_a_source_may_be_named_in_another_normal_form(name: str, path: str) -> None:
-    document = Document(path=path, digest=digest_of("t"), media_type="text/plain", chars=1)
+    document = Document(path=path, digest=compute_digest("t"), media_type="text/plain", chars=1)
     sources = Sources(lambda _digest: "t", load_fetched_pages=lambda: (document,))
-    assert sources.documents(name) == [document]
+    assert sources.find_documents(name) == [document]
 
 
 def test_the_parts_of_a_claim_are_compared_in_one_normal_form() -> None:
@@ -401,7 +402,10 @@ def test_the_parts_of_a_claim_are_compared_in_one_normal_form() -> None:
 
 def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
     page = Document(
-        path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
+        path="https://example.org/",
+        digest=compute_digest("A page."),
+        media_type="text/html",
+        chars=7,
     )
     sources = Sources(lambda _digest: "A page.", load_fetched_pages=lambda: (page,))
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources)
@@ -446,7 +450,7 @@ def test_the_reading_salvages() -> None:
 
 
 def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
-    assert strict(schema_of(READING)) is not None
+    assert make_strict(schema_of(READING)) is not None
 
 
 def test_definitions_of_the_output_schema_are_moved_to_the_root() -> None:

@@ -110,7 +110,9 @@ class Handoff:
         raise AssertionError("the handoff does not end")
 
     def stored(self, kind: type) -> list[Any]:
-        return [item for item in self.checkpoints.earlier_checkpoints() if isinstance(item, kind)]
+        return [
+            item for item in self.checkpoints.load_earlier_checkpoints() if isinstance(item, kind)
+        ]
 
 
 def test_each_turn_is_a_batch_and_no_call_is_live() -> None:
@@ -180,7 +182,7 @@ def test_the_price_of_a_batch_is_the_price_of_the_list() -> None:
         provider_id="anthropic",
         price_context={"processing": "batch"},
     )
-    our_price = Prices().usage_with_batch_cost(used, MODEL).cost_microusd
+    our_price = Prices().add_batch_cost(used, MODEL).cost_microusd
     assert our_price == pytest.approx(float(listed.total_price) * 1_000_000, abs=1)
 
 

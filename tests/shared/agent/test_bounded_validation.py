@@ -15,8 +15,8 @@ from handoff_queue.shared.agent.json_schema_validation import (
     MAX_STEPS,
     BrokenSchema,
     check_schema,
+    find_problem,
     limit_validation,
-    problem_with,
 )
 from tests.refusals import refusal_of
 
@@ -155,14 +155,14 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_a_value_that_is_too_costly_to_check_does_not_match(value: Any, schema: Any) -> None:
     before = time.thread_time()
-    assert "too costly to check" in str(problem_with(value, schema))
+    assert "too costly to check" in str(find_problem(value, schema))
     assert time.thread_time() - before < MAX_S / PART
 
 
 @pytest.mark.slow
 def test_the_limit_of_all_steps_ends_a_validation() -> None:
     before = time.thread_time()
-    assert "too costly to check" in str(problem_with([0] * 400_000, {"items": {}}))
+    assert "too costly to check" in str(find_problem([0] * 400_000, {"items": {}}))
     assert time.thread_time() - before < MAX_S
 
 
@@ -171,7 +171,7 @@ def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:
     schema = {"anyOf": [{"type": "integer"}] * 200}
     tracemalloc.start()
     try:
-        assert problem_with("x" * 1_000_000, schema)
+        assert find_problem("x" * 1_000_000, schema)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -179,7 +179,7 @@ def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:
 
 
 def test_a_problem_of_a_long_value_still_names_the_rule() -> None:
-    problem = problem_with({"k" * 1_000: "x" * 1_000}, {"additionalProperties": {"maxLength": 9}})
+    problem = find_problem({"k" * 1_000: "x" * 1_000}, {"additionalProperties": {"maxLength": 9}})
     assert problem is not None
     assert problem.endswith("is too long")
     assert len(problem) < 700
@@ -188,8 +188,8 @@ def test_a_problem_of_a_long_value_still_names_the_rule() -> None:
 def test_many_unique_objects_are_checked() -> None:
     schema = {"uniqueItems": True}
     items = [{"a": {"b": [number]}} for number in range(5_000)]
-    assert problem_with(items, schema) is None
-    assert "non-unique" in str(problem_with([*items, items[7]], schema))
+    assert find_problem(items, schema) is None
+    assert "non-unique" in str(find_problem([*items, items[7]], schema))
 
 
 @pytest.mark.parametrize(
@@ -206,14 +206,14 @@ def test_many_unique_objects_are_checked() -> None:
     ],
 )
 def test_unique_items_are_compared_as_json_schema_says(items: list[Any], is_unique: bool) -> None:
-    assert (problem_with(items, {"uniqueItems": True}) is None) == is_unique
-    assert problem_with(items, {"uniqueItems": False}) is None
+    assert (find_problem(items, {"uniqueItems": True}) is None) == is_unique
+    assert find_problem(items, {"uniqueItems": False}) is None
 
 
 def test_a_number_beyond_all_floats_can_be_checked_for_its_divisor() -> None:
-    assert problem_with(10**400, {"multipleOf": 0.5}) is None
-    assert "not a multiple" in str(problem_with(10**400 + 1, {"multipleOf": 3e10}))
-    assert problem_with(0.5, {"multipleOf": 5e-324}) is None
+    assert find_problem(10**400, {"multipleOf": 0.5}) is None
+    assert "not a multiple" in str(find_problem(10**400 + 1, {"multipleOf": 3e10}))
+    assert find_problem(0.5, {"multipleOf": 5e-324}) is None
 
 
 @pytest.mark.slow
@@ -225,9 +225,9 @@ def test_a_large_ordinary_value_is_checked() -> None:
         "additionalProperties": False,
     }
     value = [dict.fromkeys("abcde", "text") for _ in range(3_000)]
-    assert problem_with(value, {"type": "array", "items": item}) is None
+    assert find_problem(value, {"type": "array", "items": item}) is None
 
 
 def test_a_value_that_is_nested_too_deeply_does_not_match() -> None:
-    problem = problem_with(nested("x", 5_000), branching({"properties": {"a": NODE}}))
+    problem = find_problem(nested("x", 5_000), branching({"properties": {"a": NODE}}))
     assert problem == "$: nested too deeply to be checked; give a flatter value"

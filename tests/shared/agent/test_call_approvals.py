@@ -196,5 +196,5 @@ def test_a_kill_never_runs_an_approved_call_twice(kind: type[Checkpoint]) -> Non
         assert MAY_HAVE_RUN in results_shown(last)
     else:
         assert sorted(ran) == ["a", "b", "c"]  # the tools run in threads
-    kinds = [type(checkpoint) for checkpoint in last.checkpoints.earlier_checkpoints()]
+    kinds = [type(checkpoint) for checkpoint in last.checkpoints.load_earlier_checkpoints()]
     assert kinds.count(ModelReplied) == 2

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.claim_markers import place_markers, sentences_by_claim
+from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim, place_markers
 from handoff_queue.shared.types.handoff import Citation, Claim
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.machine_pace import slowdown
 
 
@@ -17,7 +17,9 @@ def a_claim(text: str, number: int = 1, quote: str | None = None) -> Claim:
     sources: list[Citation] = []
     if quote is not None:
         sources.append(
-            Citation(source="a.md", digest=digest_of(quote), start=0, end=len(quote), quote=quote)
+            Citation(
+                source="a.md", digest=compute_digest(quote), start=0, end=len(quote), quote=quote
+            )
         )
     return Claim(id=f"find.c{number}", text=text, sources=tuple(sources))
 
@@ -92,22 +94,24 @@ def test_only_markers_are_added(output: str, texts: list[str]) -> None:
 def test_the_marked_sentence_ends_at_the_first_marker_of_a_claim(
     output: str, sentence: str
 ) -> None:
-    assert sentences_by_claim(output)["c1"] == sentence
+    assert find_sentences_by_claim(output)["c1"] == sentence
 
 
 def test_a_sentence_begins_behind_the_marker_of_the_sentence_before() -> None:
-    assert sentences_by_claim("It is old.[c1] It costs 12 EUR.[c2]")["c2"] == "It costs 12 EUR."
+    assert (
+        find_sentences_by_claim("It is old.[c1] It costs 12 EUR.[c2]")["c2"] == "It costs 12 EUR."
+    )
 
 
 def test_sentences_without_spaces_between_them_are_apart() -> None:
-    assert sentences_by_claim("这很旧。它要十二欧元。[c1]")["c1"] == "它要十二欧元。"
-    assert sentences_by_claim("「これは古い。」[c1]")["c1"] == "「これは古い。」"
+    assert find_sentences_by_claim("这很旧。它要十二欧元。[c1]")["c1"] == "它要十二欧元。"
+    assert find_sentences_by_claim("「これは古い。」[c1]")["c1"] == "「これは古い。」"
 
 
 def test_a_long_line_with_many_markers_is_searched_in_linear_time() -> None:
     line = " ".join(f"{'It is old. ' * 200}It has {number}. [c{number}]" for number in range(400))
     started = process_time()
-    assert sentences_by_claim(line)["c399"] == "It has 399."
+    assert find_sentences_by_claim(line)["c399"] == "It has 399."
     # 0.03 s, and 9 s if each search reads the whole line
     assert process_time() - started < 3 * slowdown()
 
@@ -116,11 +120,11 @@ def test_a_long_line_with_many_markers_is_searched_in_linear_time() -> None:
 def test_many_markers_after_one_sentence_are_read_in_linear_time() -> None:
     markers = "".join(f"[c{number}]" for number in range(10_000)) * 3
     started = process_time()
-    sentences = sentences_by_claim(f"It is old. {markers}")
+    sentences = find_sentences_by_claim(f"It is old. {markers}")
     # 0.02 s, and 4 s if each search reads the other markers
     assert process_time() - started < 2 * slowdown()
     assert set(sentences.values()) == {"It is old."}
 
 
 def test_a_claim_without_a_marker_has_no_marked_sentence() -> None:
-    assert sentences_by_claim("The price is 12 EUR. [c2]").keys() == {"c2"}
+    assert find_sentences_by_claim("The price is 12 EUR. [c2]").keys() == {"c2"}

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.compaction import compute_compaction_limit
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
-from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
+from handoff_queue.shared.agent.tool_result_clearing import build_clearing_rules
 from handoff_queue.shared.types.checkpoints import Checkpoint, ContextCompacted, UserPrompted
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.ids import create_word
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.specialist import ContextRules
 from handoff_queue.supervisor.lifecycle.handoffs import MIN_TOKENS_PER_TURN
@@ -149,11 +149,11 @@ class Reader:
 def test_a_large_window_is_not_filled_before_a_summary(
     rules: dict[str, Any], window: int, limit: int
 ) -> None:
-    assert compaction_limit(ContextRules(**rules), window) == limit
+    assert compute_compaction_limit(ContextRules(**rules), window) == limit
 
 
 def test_requests_that_grow_to_the_usual_limit_stay_within_the_tokens_of_a_handoff() -> None:
-    assert compaction_limit(None, 1_000_000) // 2 <= MIN_TOKENS_PER_TURN
+    assert compute_compaction_limit(None, 1_000_000) // 2 <= MIN_TOKENS_PER_TURN
 
 
 def reader_run(script: Callable[[Any], Reply], window: int = WINDOW, **rest: Any) -> Run:
@@ -161,8 +161,8 @@ def reader_run(script: Callable[[Any], Reply], window: int = WINDOW, **rest: Any
     fields: dict[str, Any] = {
         "handoff": a_handoff(limits=LIMITS),
         "tools": (RECORDS,),
-        "clearing": clearing_rules(None, window),
-        "compact_at": compaction_limit(None, window),
+        "clearing": build_clearing_rules(None, window),
+        "compact_at": compute_compaction_limit(None, window),
     }
     return Run(script, **{**fields, **rest})
 
@@ -173,7 +173,7 @@ def short_run(**rest: Any) -> Run:
 
 
 def compactions_in(checkpoints: MemoryCheckpoints) -> list[ContextCompacted]:
-    stored = checkpoints.earlier_checkpoints()
+    stored = checkpoints.load_earlier_checkpoints()
     return [item for item in stored if isinstance(item, ContextCompacted)]
 
 
@@ -190,7 +190,7 @@ Whole = tuple[HandoffResult, Run]
 def test_200_results_and_long_texts_stay_below_the_window_and_the_price_step(whole: Whole) -> None:
     result, run = whole
     assert (result.status, result.stop_reason) == (ResultStatus.OK, StopReason.FINISHED)
-    assert Prices().longest_prompt("claude-haiku-5-5") == WINDOW
+    assert Prices().get_longest_prompt("claude-haiku-5-5") == WINDOW
     assert max(map(tokens_of, run.calls)) < WINDOW
     assert len(compactions_in(run.checkpoints)) >= 2
 
@@ -257,7 +257,7 @@ def test_a_message_of_the_user_stays_after_a_summary() -> None:
 
     def record_with_message(arguments: dict[str, Any]) -> str:
         if arguments["q"] == "1":
-            checkpoints.messages.append(UserPrompted(message_id=new_word(), text="Only codes."))
+            checkpoints.messages.append(UserPrompted(message_id=create_word(), text="Only codes."))
         return record(arguments)
 
     tool = replace(a_tool("records", record_with_message), is_source=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.conversation import Conversation, get_final_text
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN, observe_no_result
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
@@ -63,7 +63,7 @@ checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
 
 @given(st.lists(checkpoints, max_size=12))
 def test_roles_alternate_and_no_message_is_empty(items: list[Checkpoint]) -> None:
-    messages = TALK.plus(*items).messages
+    messages = TALK.add(*items).messages
     assert messages[0]["role"] == "user"
     assert all(message["role"] != other["role"] for message, other in pairwise(messages))
     assert all(message["content"] for message in messages)
@@ -71,7 +71,7 @@ def test_roles_alternate_and_no_message_is_empty(items: list[Checkpoint]) -> Non
 
 @given(st.lists(checkpoints, max_size=12))
 def test_rendering_does_not_change_the_conversation(items: list[Checkpoint]) -> None:
-    talk = TALK.plus(*items)
+    talk = TALK.add(*items)
     assert talk.messages == talk.messages
     assert OPENING == {"role": "user", "content": [{"type": "text", "text": "task"}]}
 
@@ -81,12 +81,12 @@ def test_earlier_messages_never_change_as_the_conversation_grows(
     items: list[Checkpoint], cut: int
 ) -> None:
     only_replies = [item for item in items if isinstance(item, ModelReplied | AgentPrompted)]
-    before, after = TALK.plus(*only_replies[:cut]).messages, TALK.plus(*only_replies).messages
+    before, after = TALK.add(*only_replies[:cut]).messages, TALK.add(*only_replies).messages
     assert list(before[:-1]) == list(after[: len(before) - 1])
 
 
 def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
-    talk = TALK.plus(
+    talk = TALK.add(
         replied(call("a"), call("b")),
         ToolObserved(tool_use_id="b", text="2"),
         ToolObserved(tool_use_id="a", text="1"),
@@ -101,15 +101,15 @@ def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
 
 def test_a_reply_is_open_until_it_is_processed() -> None:
     answer = replied(text("x"))
-    assert TALK.plus(answer).open_reply == answer
-    assert TALK.plus(answer, prompted(PromptReason.INVALID_ANSWER)).open_reply is None
+    assert TALK.add(answer).open_reply == answer
+    assert TALK.add(answer, prompted(PromptReason.INVALID_ANSWER)).open_reply is None
 
 
 def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
     asks = replied(call("a"), call("b"))
-    assert TALK.plus(asks, ToolObserved(tool_use_id="a", text="1")).open_reply == asks
+    assert TALK.add(asks, ToolObserved(tool_use_id="a", text="1")).open_reply == asks
     assert (
-        TALK.plus(
+        TALK.add(
             asks, ToolObserved(tool_use_id="a", text="1"), ToolObserved(tool_use_id="b", text="1")
         ).open_reply
         is None
@@ -117,7 +117,7 @@ def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
 
 
 def test_failed_calls_count_as_turns() -> None:
-    talk = TALK.plus(
+    talk = TALK.add(
         replied(text("x")),
         ModelCallFailed(error="cut", usage=Usage(output_tokens=5)),
         ModelCallFailed(error="cut", usage=Usage()),
@@ -126,7 +126,7 @@ def test_failed_calls_count_as_turns() -> None:
 
 
 def test_truncated_arguments_are_sent_back_as_empty() -> None:
-    assert TALK.plus(replied(call("a", '{"q": "ha'))).messages[1]["content"][0]["input"] == {}
+    assert TALK.add(replied(call("a", '{"q": "ha'))).messages[1]["content"][0]["input"] == {}
 
 
 @pytest.mark.parametrize(
@@ -139,23 +139,23 @@ def test_truncated_arguments_are_sent_back_as_empty() -> None:
     ],
 )
 def test_a_reply_that_the_api_would_refuse_is_left_out(content: list[dict[str, Any]]) -> None:
-    assert len(TALK.plus(replied(*content)).messages) == 1
+    assert len(TALK.add(replied(*content)).messages) == 1
 
 
 def test_thinking_with_its_signature_is_sent_back() -> None:
     thought = {"type": "thinking", "thinking": "x", "signature": "s"}
-    assert TALK.plus(replied(thought, text("y"))).messages[1]["content"] == [thought, text("y")]
+    assert TALK.add(replied(thought, text("y"))).messages[1]["content"] == [thought, text("y")]
 
 
 def test_the_final_text_is_after_the_last_search() -> None:
     search = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
-    assert text_of([text("I'll look."), search, text("a"), text("b")]) == "ab"
-    assert text_of([text("all"), search]) == "all"
+    assert get_final_text([text("I'll look."), search, text("a"), text("b")]) == "ab"
+    assert get_final_text([text("all"), search]) == "all"
 
 
 def test_repetitive_texts_are_compared_in_a_short_time() -> None:
     """The text of a weak model may repeat a few characters up to its length limit."""
-    talk = TALK.plus(prompted(PromptReason.INVALID_ANSWER, "ab " * 500))
+    talk = TALK.add(prompted(PromptReason.INVALID_ANSWER, "ab " * 500))
     before = time.process_time()
 
     assert not talk.only_repeats_prompts("ba " * 500)
@@ -165,7 +165,7 @@ def test_repetitive_texts_are_compared_in_a_short_time() -> None:
 
 def look_up(answer: str, *, is_error: bool = False) -> Conversation:
     observed = ToolObserved(tool_use_id="a", text=answer, is_error=is_error)
-    return TALK.plus(replied(call("a")), observed)
+    return TALK.add(replied(call("a")), observed)
 
 
 CLEARED = ContextCleared(tool_use_ids=("a",), tokens=1)
@@ -173,7 +173,7 @@ CLEARED = ContextCleared(tool_use_ids=("a",), tokens=1)
 
 def test_a_cleared_text_is_not_visible_and_still_a_result_of_an_equal_call() -> None:
     answered = look_up("found")
-    cleared = answered.plus(CLEARED)
+    cleared = answered.add(CLEARED)
 
     assert answered.is_text_visible("found")
     assert answered.is_text_visible_for_equal_call(call("a"), "found")
@@ -181,15 +181,15 @@ def test_a_cleared_text_is_not_visible_and_still_a_result_of_an_equal_call() -> 
     assert not cleared.is_text_visible("found")
     assert not cleared.is_text_visible_for_equal_call(call("a"), "found")
     assert not cleared.has_visible_result_of_equal_call(call("a"), counts_errors=True)
-    assert [result.text for result in cleared.results_of_equal_calls(call("a"))] == ["found"]
+    assert [result.text for result in cleared.find_results_of_equal_calls(call("a"))] == ["found"]
 
 
 def test_the_text_for_a_call_that_did_not_run_is_visible_and_no_result() -> None:
-    refused = TALK.plus(replied(call("a")), observe_no_result(call("a"), NoResult.MAY_HAVE_RUN))
+    refused = TALK.add(replied(call("a")), observe_no_result(call("a"), NoResult.MAY_HAVE_RUN))
 
     assert refused.is_text_visible_for_equal_call(call("a"), MAY_HAVE_RUN)
-    assert refused.results_of_equal_calls(call("a")) == []
-    assert refused.errors_of_equal_calls(call("a")) == set()
+    assert refused.find_results_of_equal_calls(call("a")) == []
+    assert refused.find_errors_of_equal_calls(call("a")) == set()
     assert not refused.has_visible_result_of_equal_call(call("a"), counts_errors=True)
 
 
@@ -198,13 +198,13 @@ def test_a_conversation_knows_its_stored_messages_when_a_later_version_has_other
     for number, no_result in enumerate(NoResult):
         block = call("a", {"q": number})
         observed = observe_no_result(block, no_result).model_copy(update={"text": "other words"})
-        talk = talk.plus(replied(block), observed)
+        talk = talk.add(replied(block), observed)
     for reason in PromptReason:
-        talk = talk.plus(replied(text("x")), prompted(reason))
+        talk = talk.add(replied(text("x")), prompted(reason))
 
     assert talk.last_tool_error is None
     assert talk.may_have_run(call("a", {"q": list(NoResult).index(NoResult.MAY_HAVE_RUN)}))
-    assert talk.results_of_equal_calls(call("a", {"q": 0})) == []
+    assert talk.find_results_of_equal_calls(call("a", {"q": 0})) == []
     assert (talk.cut_calls, talk.repeated_calls) == (1, 2)
     assert (talk.repairs, talk.shortenings, talk.summary_requests) == (3, 1, 1)
     assert talk.is_told_last
@@ -216,12 +216,12 @@ def test_a_result_of_a_call_with_other_arguments_is_visible_for_no_equal_call() 
 
     assert look_up("found").is_text_visible("found")
     assert not look_up("found").is_text_visible_for_equal_call(other, "found")
-    assert look_up("found").results_of_equal_calls(other) == []
+    assert look_up("found").find_results_of_equal_calls(other) == []
 
 
 def test_an_error_is_a_result_of_an_equal_call_only_if_errors_count() -> None:
     failed = look_up("not there", is_error=True)
 
-    assert failed.errors_of_equal_calls(call("a")) == {"not there"}
+    assert failed.find_errors_of_equal_calls(call("a")) == {"not there"}
     assert failed.has_visible_result_of_equal_call(call("a"), counts_errors=True)
     assert not failed.has_visible_result_of_equal_call(call("a"), counts_errors=False)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.shared.types.ids import JobId, handoff_id
+from handoff_queue.shared.types.ids import JobId, build_handoff_id
 from tests.doubles.function_tools import tool_from
 from tests.doubles.handoffs import a_tool_context
 
@@ -247,7 +247,7 @@ def key_of(call_id: str, **changes: Any) -> str:
 def test_the_key_of_a_call_is_unique_and_the_same_in_each_run() -> None:
     assert key_of("t1") == key_of("t1")
     assert key_of("t1") != key_of("t2")
-    assert key_of("t1") != key_of("t1", handoff_id=handoff_id("find", 2))
+    assert key_of("t1") != key_of("t1", handoff_id=build_handoff_id("find", 2))
     assert key_of("t1") != key_of("t1", job_id=JobId("j-0123456789ac"))
 
 

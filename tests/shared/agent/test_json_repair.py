@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.json_repair import (
     describe_text,
-    draft_in,
-    json_object_in,
-    partial_object_in,
+    find_draft,
+    find_json_object,
+    parse_partial_object,
 )
 
 values = st.recursive(
@@ -24,19 +24,19 @@ objects = st.dictionaries(st.text(), values, max_size=4)
 
 @given(objects)
 def test_a_bare_object_is_itself(value: dict[str, object]) -> None:
-    assert json_object_in(json.dumps(value)) == value
+    assert find_json_object(json.dumps(value)) == value
 
 
 @given(objects)
 def test_an_object_in_a_code_fence_within_prose_is_found(value: dict[str, object]) -> None:
     assert (
-        json_object_in(f"Here you are:\n```json\n{json.dumps(value, indent=1)}\n```\nEnjoy.")
+        find_json_object(f"Here you are:\n```json\n{json.dumps(value, indent=1)}\n```\nEnjoy.")
         == value
     )
 
 
 def test_the_largest_object_within_prose_is_used() -> None:
-    assert json_object_in(
+    assert find_json_object(
         'As {"a": 1} shows, the answer is {"output": "x", "claims": []}. Good.'
     ) == {"output": "x", "claims": []}
 
@@ -45,39 +45,39 @@ def test_the_largest_object_within_prose_is_used() -> None:
     "text", ["", "no json", "[1, 2]", "{", '{"a": NaN}', "{" * 100_000, '{"a":' * 50_000]
 )
 def test_a_text_without_an_object_is_none(text: str) -> None:
-    assert json_object_in(text) is None
+    assert find_json_object(text) is None
 
 
 def test_a_lone_surrogate_becomes_something_that_can_be_stored() -> None:
-    value = json_object_in('{"a": "\\ud800"}')
+    value = find_json_object('{"a": "\\ud800"}')
     assert json.dumps(value, ensure_ascii=False).encode()
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    parsed = json_object_in(text)
+    parsed = find_json_object(text)
 
     assert parsed is None or isinstance(json.dumps(parsed), str)
-    assert draft_in(text) in ("", (partial_object_in(text) or {}).get("output"))
+    assert find_draft(text) in ("", (parse_partial_object(text) or {}).get("output"))
 
 
 @given(st.text(min_size=1), st.integers(0, 200))
 def test_the_draft_of_a_cut_envelope_is_a_beginning_of_its_output(output: str, cut: int) -> None:
     text = json.dumps({"status": "ok", "output": output})
-    draft = draft_in(text[: min(cut, len(text))])
+    draft = find_draft(text[: min(cut, len(text))])
     assert output.startswith(draft)
 
 
 def test_a_truncated_object_keeps_its_complete_parts() -> None:
-    assert partial_object_in('{"status": "ok", "output": "It is') == {
+    assert parse_partial_object('{"status": "ok", "output": "It is') == {
         "status": "ok",
         "output": "It is",
     }
 
 
 def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
-    assert json_object_in('{"output": "x", "claims": [{"id": "c1"}, {"id": ') is None
-    assert json_object_in('```json\n{"output": "x", "claims": [{"id": "c1"}') is None
+    assert find_json_object('{"output": "x", "claims": [{"id": "c1"}, {"id": ') is None
+    assert find_json_object('```json\n{"output": "x", "claims": [{"id": "c1"}') is None
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ WRAPPINGS = [
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 @pytest.mark.parametrize(("text", "output"), MISTAKES)
 def test_the_usual_mistakes_of_models_are_repaired(text: str, output: str, wrapping: str) -> None:
-    value = json_object_in(wrapping.replace("{}", text))
+    value = find_json_object(wrapping.replace("{}", text))
     assert value is not None
     assert value["output"] == output
 
@@ -140,18 +140,18 @@ def test_raw_characters_and_trailing_commas_change_no_value(
     pairs = ",\n".join(f"{written(name)}: {written(text)}" for name, text in value.items())
     whole = "".join(value) + "".join(value.values())
     if "```" not in whole and not any("\ud800" <= letter <= "\udfff" for letter in whole):
-        assert json_object_in(wrapping.replace("{}", f"{{{pairs},}}", 1)) == value
+        assert find_json_object(wrapping.replace("{}", f"{{{pairs},}}", 1)) == value
 
 
 def test_code_fences_inside_the_answer_are_kept() -> None:
     text = '```json\n{"output": "Run:\n```python\nprint({})\n```\nDone."}\n```'
-    assert json_object_in(text) == {"output": "Run:\n```python\nprint({})\n```\nDone."}
+    assert find_json_object(text) == {"output": "Run:\n```python\nprint({})\n```\nDone."}
 
 
 def test_an_object_that_is_cut_off_is_not_closed_by_a_repair() -> None:
     text = '{"output": "two\nlines", "claims": [{"id": "c1"},'
-    assert json_object_in(text) is None
-    assert partial_object_in(text) == {"output": "two\nlines", "claims": [{"id": "c1"}]}
+    assert find_json_object(text) is None
+    assert parse_partial_object(text) == {"output": "two\nlines", "claims": [{"id": "c1"}]}
 
 
 @pytest.mark.slow
@@ -165,11 +165,11 @@ def seconds_for_broken_objects(objects: int) -> float:
     took = []
     for _ in range(2):
         began = time.thread_time()
-        assert json_object_in('x {"a": \\' * objects) is None
+        assert find_json_object('x {"a": \\' * objects) is None
         took.append(time.thread_time() - began)
     return min(took)
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5_000])
 def test_the_readable_part_of_an_object_holds_no_number_that_cannot_be_stored(number: str) -> None:
-    assert partial_object_in(f'{{"output": [{number}], "claims": [') is None
+    assert parse_partial_object(f'{{"output": [{number}], "claims": [') is None

@@ -8,17 +8,17 @@ import pytest
 from handoff_queue.shared.agent.json_schema_validation import (
     BrokenSchema,
     check_schema,
-    problem_with,
+    find_problem,
 )
-from handoff_queue.shared.providers.anthropic.request import strict
+from handoff_queue.shared.providers.anthropic.request import make_strict
 from tests.machine_pace import slowdown
 from tests.refusals import refusal_of
 
 
 def test_a_problem_is_one_line_with_its_place() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    assert problem_with({"a": "x\ny"}, schema) == "$.a: 'x\\ny' is not of type 'integer'"
-    assert problem_with({"a": 1}, schema) is None
+    assert find_problem({"a": "x\ny"}, schema) == "$.a: 'x\\ny' is not of type 'integer'"
+    assert find_problem({"a": 1}, schema) is None
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_problem_is_one_line_with_its_place() -> None:
 )
 def test_a_broken_schema_is_reported_and_no_reference_is_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BrokenSchema):
-        problem_with({"a": "text"} if "properties" in schema else "text", schema)
+        find_problem({"a": "text"} if "properties" in schema else "text", schema)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ LONG = "a" * 100_000 + "b"
 )
 def test_no_pattern_takes_long(value: Any, schema: dict[str, Any]) -> None:
     before = time.process_time()
-    assert problem_with(value, schema)
+    assert find_problem(value, schema)
     assert time.process_time() - before < slowdown()
 
 
@@ -142,10 +142,10 @@ def test_patterns_are_matched_anywhere_and_cover_additional_properties() -> None
         "properties": {"n": {"pattern": r"\d{2}"}},
         "additionalProperties": False,
     }
-    assert problem_with({"x-a": 1, "n": "no 42."}, schema) is None
-    assert "'x'" in str(problem_with({"x-a": "x"}, schema))
-    assert "'y' was unexpected" in str(problem_with({"y": 1}, schema))
-    assert "does not match" in str(problem_with({"n": "4"}, schema))
+    assert find_problem({"x-a": 1, "n": "no 42."}, schema) is None
+    assert "'x'" in str(find_problem({"x-a": "x"}, schema))
+    assert "'y' was unexpected" in str(find_problem({"y": 1}, schema))
+    assert "does not match" in str(find_problem({"n": "4"}, schema))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{2000}", "(?<!x)y"])
@@ -153,7 +153,7 @@ def test_patterns_are_matched_anywhere_and_cover_additional_properties() -> None
 def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -> None:
     schema = {"properties": {"a": {keyword: pattern if keyword == "pattern" else {pattern: {}}}}}
     with pytest.raises(BrokenSchema, match="is not a regular expression of RE2"):
-        problem_with({"a": 7}, schema)
+        find_problem({"a": 7}, schema)
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_a_schema_with_too_many_patterns_is_refused_before_it_compiles_all(
     with pytest.raises(BrokenSchema, match=f"{fault}.*use"):
         check_schema(schema)
     with pytest.raises(BrokenSchema, match=f"{fault}.*use"):
-        problem_with({}, schema)
+        find_problem({}, schema)
 
 
 def test_a_pattern_that_a_schema_repeats_counts_once() -> None:
     date = {"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
 
-    assert problem_with({"p1": "x"}, {"properties": {f"p{n}": date for n in range(1_000)}})
+    assert find_problem({"p1": "x"}, {"properties": {f"p{n}": date for n in range(1_000)}})
 
 
 @pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
@@ -190,7 +190,7 @@ def test_a_keyword_without_a_bounded_check_is_refused_with_the_keyword_to_use(ke
     with pytest.raises(BrokenSchema, match=f"has {keyword}, which is not supported; use "):
         check_schema(schema)
     with pytest.raises(BrokenSchema, match=f"has {keyword}, which is not supported"):
-        problem_with({}, schema)
+        find_problem({}, schema)
 
 
 def test_a_property_may_have_the_name_of_a_refused_keyword() -> None:
@@ -208,7 +208,7 @@ def test_a_property_named_pattern_is_not_a_pattern() -> None:
         }
     }
     assert (
-        problem_with({"pattern": "(", "p": {"pattern": "("}, "q": {"pattern": "("}}, schema) is None
+        find_problem({"pattern": "(", "p": {"pattern": "("}, "q": {"pattern": "("}}, schema) is None
     )
 
 
@@ -218,7 +218,7 @@ def test_lists_of_types_become_alternatives() -> None:
         "properties": {"a": {"type": ["string", "null"]}},
         "required": ["a"],
     }
-    enforced = strict(schema)
+    enforced = make_strict(schema)
     assert enforced is not None
     assert enforced["properties"]["a"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
 
@@ -240,12 +240,12 @@ def test_lists_of_types_become_alternatives() -> None:
     ],
 )
 def test_a_schema_that_strictness_would_change_is_not_enforced(schema: dict[str, Any]) -> None:
-    assert strict(schema) is None
+    assert make_strict(schema) is None
 
 
 def test_the_given_schema_is_not_changed() -> None:
     schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
-    strict(schema)
+    make_strict(schema)
     assert schema == {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
 
 

@@ -68,7 +68,7 @@ def test_a_server_may_be_silent_until_the_time_is_over() -> None:
     """The agent knows the first call before the claim, and the end of its time from the claim."""
     run = run_with_replies(answer_reply())
     agent = run.agent()
-    agent.first_call()
+    agent.estimate_first_call()
     agent.run(run.checkpoints, run.clock.now_s + 30)
 
     assert run.calls[0].timeout_s == 30

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.loop_prompts import EMPTY, LAST_TURN, TOO_LONG, too_long_prompt
+from handoff_queue.shared.agent.loop_prompts import (
+    EMPTY,
+    LAST_TURN,
+    TOO_LONG,
+    build_too_long_prompt,
+)
 from handoff_queue.shared.agent.next_turn import MAX_CUT_CALLS
 from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
@@ -239,8 +244,8 @@ def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
 
 
 def test_a_shorter_answer_has_at_most_half_of_the_words() -> None:
-    assert "in at most 1,200 words." in too_long_prompt(4_000)
-    assert "much shorter." in too_long_prompt(0), "the server did not report the tokens"
+    assert "in at most 1,200 words." in build_too_long_prompt(4_000)
+    assert "much shorter." in build_too_long_prompt(0), "the server did not report the tokens"
 
 
 @dataclass(frozen=True)
@@ -512,7 +517,7 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
     schema = {"type": "object", "properties": {"query": {}, "limit": {}}}
     search = replace(a_tool("search_documents", refuses), input_schema=schema)
     handoff = a_handoff(expected_output_format={"type": "number"})
-    model = Models(Settings(offline=True)).of("offline")
+    model = Models(Settings(offline=True)).get_model("offline")
     loaded = LoadedPayloads(manifest=a_manifest(**TEXTS)[0])
     run = Run(lambda _call: answer_reply(), handoff, (search,), loaded=loaded, model=model)
     result = run.go()
@@ -528,8 +533,8 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
     "copied",
     [
         LAST_TURN,
-        f"\n\n{too_long_prompt(0)}\n",
-        f"{LAST_TURN}\n{too_long_prompt(0)}",
+        f"\n\n{build_too_long_prompt(0)}\n",
+        f"{LAST_TURN}\n{build_too_long_prompt(0)}",
         LAST_TURN.replace("call", "answer"),
         f"{CUT_CALL}er",
     ],

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from handoff_queue.shared.providers.anthropic import streamed_call
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.process_resources import raise_open_file_limit
 from handoff_queue.shared.settings.settings import Settings
@@ -40,7 +40,7 @@ def replies_at_once(calls: int) -> int:
         max_output_tokens=10,
         timeout_s=CALL_TIMEOUT_S,
     )
-    model = model_from(Settings())
+    model = create_model(Settings())
     assert isinstance(model, AnthropicModel)
     try:
         with ThreadPoolExecutor(calls) as slots:

@@ -67,7 +67,7 @@ def models_called(run: Run) -> list[str]:
 
 
 def failed_calls(run: Run) -> list[ModelCallFailed]:
-    checkpoints = run.checkpoints.earlier_checkpoints()
+    checkpoints = run.checkpoints.load_earlier_checkpoints()
     return [each for each in checkpoints if isinstance(each, ModelCallFailed)]
 
 
@@ -99,8 +99,8 @@ def test_a_call_waits_for_the_model_with_the_shortest_wait() -> None:
 
 def test_the_claim_takes_no_place_in_the_line_of_a_model_that_may_not_serve_the_call() -> None:
     alone = Run(by_model(), bucket=FIRST)
-    of_one = alone.agent().first_call().expected
-    of_several = two_models(by_model()).agent().first_call().expected
+    of_one = alone.agent().estimate_first_call().expected
+    of_several = two_models(by_model()).agent().estimate_first_call().expected
 
     assert of_one is not None
     assert of_several is not None
@@ -354,6 +354,6 @@ def test_a_failed_call_names_the_requested_model() -> None:
         by_model(first=ModelRejected("no such model", status=404), second=answer_reply())
     )
     run.go()
-    failed = run.checkpoints.earlier_checkpoints()[0]
+    failed = run.checkpoints.load_earlier_checkpoints()[0]
     assert isinstance(failed, ModelCallFailed)
     assert (failed.requested_model, failed.rules_out) == (FIRST, True)

@@ -10,7 +10,7 @@ from handoff_queue.shared.agent.prices import (
     CONTAINER_MICROUSD,
     WEB_SEARCH_MICROUSD,
     Prices,
-    prices_from,
+    build_prices,
     request_bytes,
 )
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
@@ -55,12 +55,12 @@ def test_an_unknown_model_can_have_the_price_of_another_model() -> None:
 
 def test_the_offline_model_is_free() -> None:
     assert PRICES.cost_microusd(Usage(input_tokens=1), OFFLINE_MODEL) == 0
-    assert prices_from(Settings(offline=True)).worst(a_call(), 1_000).microusd == 0
+    assert build_prices(Settings(offline=True)).compute_worst_case(a_call(), 1_000).microusd == 0
 
 
 def test_a_surcharge_is_added() -> None:
     assert (
-        PRICES.usage_with_cost(
+        PRICES.add_cost(
             Usage(input_tokens=1_000_000, cost_microusd=10_000), "claude-opus-5-5"
         ).cost_microusd
         == 4_010_000
@@ -76,7 +76,7 @@ def test_a_surcharge_is_added() -> None:
 def test_the_worst_case_is_at_least_the_cost_of_a_call(
     input_tokens: int, output_tokens: int, read: float, model: str
 ) -> None:
-    worst = PRICES.worst(a_call(model), input_tokens)
+    worst = PRICES.compute_worst_case(a_call(model), input_tokens)
     used = min(input_tokens, worst.input_tokens)
     cached = int(used * read)
     for parts in ({"cache_read_tokens": cached}, {"cache_write_tokens": cached}, {}):
@@ -99,7 +99,7 @@ def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
 
 
 def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price() -> None:
-    worst = PRICES.worst(a_call(caches_for_1h=True), 1_000_000).microusd
+    worst = PRICES.compute_worst_case(a_call(caches_for_1h=True), 1_000_000).microusd
     assert worst == 8_000_000 + 20_000
 
 
@@ -109,8 +109,8 @@ def test_the_worst_case_of_a_call_in_a_batch_has_half_of_the_price_of_its_tokens
 ) -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     call = a_call(tools=(search,), caches_for_1h=caches_for_1h)
-    live = PRICES.worst(call, 1_000).microusd
-    batched = PRICES.worst(call, 1_000, is_batched=True).microusd
+    live = PRICES.compute_worst_case(call, 1_000).microusd
+    batched = PRICES.compute_worst_case(call, 1_000, is_batched=True).microusd
     searches = 2 * WEB_SEARCH_MICROUSD
     assert live is not None
     assert batched is not None
@@ -119,21 +119,21 @@ def test_the_worst_case_of_a_call_in_a_batch_has_half_of_the_price_of_its_tokens
 
 def test_a_usage_has_the_money_that_the_cache_saved_and_cost() -> None:
     used = Usage(input_tokens=1_000_000, cache_read_tokens=600_000, cache_write_tokens=400_000)
-    priced = PRICES.usage_with_cost(used, "claude-opus-5-5")
+    priced = PRICES.add_cost(used, "claude-opus-5-5")
     assert priced.cache_saved_microusd == 600_000 * 4 - 600_000 * 4 // 20
     assert priced.cache_surcharge_microusd == 400_000
     assert priced.cost_microusd == 4_000_000 - priced.cache_saved_microusd + 400_000
-    assert PRICES.usage_with_cost(used, "llama-of-mine").cache_saved_microusd == 0
+    assert PRICES.add_cost(used, "llama-of-mine").cache_saved_microusd == 0
 
 
 def test_a_search_costs_the_same_in_a_batch_and_is_counted_apart() -> None:
     used = Usage(input_tokens=1_000_000, cost_microusd=30_000)
-    live = PRICES.usage_with_cost(used, "claude-opus-5-5")
-    batched = PRICES.usage_with_batch_cost(used, "claude-opus-5-5")
+    live = PRICES.add_cost(used, "claude-opus-5-5")
+    batched = PRICES.add_batch_cost(used, "claude-opus-5-5")
 
     assert (live.cost_microusd, live.server_tools_microusd) == (4_030_000, 30_000)
     assert (batched.cost_microusd, batched.server_tools_microusd) == (2_030_000, 30_000)
-    assert PRICES.usage_with_cost(used, "llama-of-mine").server_tools_microusd == 0
+    assert PRICES.add_cost(used, "llama-of-mine").server_tools_microusd == 0
 
 
 @given(st.text())
@@ -143,7 +143,10 @@ def test_no_token_is_less_than_a_byte(text: str) -> None:
 
 def test_searches_by_the_server_are_part_of_the_worst_case() -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
-    more, less = PRICES.worst(a_call(tools=(search,)), 1_000), PRICES.worst(a_call(), 1_000)
+    more, less = (
+        PRICES.compute_worst_case(a_call(tools=(search,)), 1_000),
+        PRICES.compute_worst_case(a_call(), 1_000),
+    )
     assert more.input_tokens >= less.input_tokens + 60_000
     assert (more.microusd or 0) > (less.microusd or 0) + 20_000
 
@@ -151,8 +154,8 @@ def test_searches_by_the_server_are_part_of_the_worst_case() -> None:
 def test_a_container_for_code_is_part_of_the_worst_case() -> None:
     code = {"type": "code_execution_20260521", "name": "code_execution"}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
-    with_container = PRICES.worst(a_call(tools=(code,)), 1_000).microusd
-    without = PRICES.worst(a_call(tools=(search,)), 1_000).microusd
+    with_container = PRICES.compute_worst_case(a_call(tools=(code,)), 1_000).microusd
+    without = PRICES.compute_worst_case(a_call(tools=(search,)), 1_000).microusd
 
     assert with_container is not None
     assert without is not None

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.model_turn import FILLS_CACHE
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prompt_cache_prefixes import (
     CACHED_LONG_S,
     CACHED_S,
     MAX_WAIT_S,
     PromptCaches,
-    prefix_of,
+    compute_prefix,
 )
-from handoff_queue.shared.providers.anthropic.request import request_of
+from handoff_queue.shared.providers.anthropic.request import build_request
 from handoff_queue.shared.specialists import read_specialist
 from handoff_queue.shared.types.errors import Deferred, ModelUnreachable
 from handoff_queue.shared.types.handoff import Feedback, ResultStatus
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import Usage
@@ -62,7 +62,7 @@ def prefix() -> str:
     """Return the prefix of the calls of `a_run`."""
     run = a_run()
     run.go()
-    return prefix_of("", run.calls[0]).name
+    return compute_prefix("", run.calls[0]).name
 
 
 def test_a_deferred_first_call_does_not_hold_up_the_others() -> None:
@@ -137,7 +137,7 @@ def test_a_short_prefix_needs_no_wait() -> None:
     run = run_with_replies(answer_reply())
     run.go()
     caches = PromptCaches()
-    assert caches.claim_prefix(prefix_of("", run.calls[0]).name, run.clock.now())
+    assert caches.claim_prefix(compute_prefix("", run.calls[0]).name, run.clock.now())
     again = run_with_replies(answer_reply(), caches=caches)
     again.go()
     assert again.clock.waited == []
@@ -172,7 +172,7 @@ def test_a_prefix_that_comes_back_late_is_cached_for_an_hour(gap_s: float, is_lo
     run.go()
     assert run.calls[0].caches_for_1h is is_long
     mark = {"type": "ephemeral", "ttl": "1h"} if is_long else {"type": "ephemeral"}
-    request = request_of(run.calls[0])
+    request = build_request(run.calls[0])
     assert request["system"][0]["cache_control"] == mark
     assert request["messages"][-1]["content"][-1]["cache_control"] == mark
 
@@ -208,7 +208,7 @@ def requests_of_two_handoffs(name: str) -> list[dict[str, Any]]:
     feedback = Feedback(author="assessor", text="Shorter.")
     result = a_result()
     second: dict[str, Any] = {
-        "handoff_id": handoff_id("other", 2),
+        "handoff_id": build_handoff_id("other", 2),
         "step_id": StepId("other"),
         "attempt": 2,
         "task_description": "Do something else.",
@@ -222,7 +222,7 @@ def requests_of_two_handoffs(name: str) -> list[dict[str, Any]]:
         (a_handoff(**rest), LoadedPayloads()),
         (a_handoff(**{**rest, **second}), loaded),
     ):
-        opening = opening_of(handoff, spec, payloads)
+        opening = build_opening(handoff, spec, payloads)
         call = ModelCall(
             "claude-haiku-5-5",
             opening.system,
@@ -231,7 +231,7 @@ def requests_of_two_handoffs(name: str) -> list[dict[str, Any]]:
             tools=tuple({"name": tool} for tool in spec.tools if tool in BUILT_IN),
             output_schema=spec.output_schema,
         )
-        requests.append(request_of(call))
+        requests.append(build_request(call))
     return requests
 
 
@@ -249,8 +249,8 @@ def test_handoffs_with_other_own_rules_share_the_common_prefix() -> None:
     other = replace(call, system=replace(call.system, handoff_rules="\nName the values."))
     tool = {"name": "t", "description": "Looks.", "input_schema": {}}
 
-    assert prefix_of("worker", call) == prefix_of("worker", other)
-    assert prefix_of("worker", call) != prefix_of("worker", replace(call, tools=(tool,)))
+    assert compute_prefix("worker", call) == compute_prefix("worker", other)
+    assert compute_prefix("worker", call) != compute_prefix("worker", replace(call, tools=(tool,)))
 
 
 def test_a_prefix_with_a_lone_surrogate_has_a_name() -> None:
@@ -258,4 +258,4 @@ def test_a_prefix_with_a_lone_surrogate_has_a_name() -> None:
     tool = {"name": "t", "description": "\ud800", "input_schema": {}}
     call = ModelCall("a-model", SystemPrompt(""), (), max_output_tokens=1, tools=(tool,))
 
-    assert prefix_of("", call) != prefix_of("", replace(call, tools=()))
+    assert compute_prefix("", call) != compute_prefix("", replace(call, tools=()))

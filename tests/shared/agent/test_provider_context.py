@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.batch_rules import BatchRules
-from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.compaction import compute_compaction_limit
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
-from handoff_queue.shared.agent.token_estimates import max_input
-from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
+from handoff_queue.shared.agent.token_estimates import estimate_max_input
+from handoff_queue.shared.agent.tool_result_clearing import build_clearing_rules
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -104,11 +104,11 @@ class ServedRun:
                 handoff=a_handoff(limits=LIMITS),
                 tools=(RECORDS,),
                 checkpoints=self.checkpoints,
-                clearing=clearing_rules(None, self.window),
-                compact_at=compaction_limit(None, self.window),
+                clearing=build_clearing_rules(None, self.window),
+                compact_at=compute_compaction_limit(None, self.window),
             )
             if self.is_managed:
-                run.provider_context = ProviderContext(model.context_edits, self.window)
+                run.provider_context = ProviderContext(model.get_context_edits, self.window)
             return run.go()
 
     @contextmanager
@@ -120,7 +120,9 @@ class ServedRun:
             yield server
 
     def stored(self, kind: type[Checkpoint]) -> list[Any]:
-        return [item for item in self.checkpoints.earlier_checkpoints() if isinstance(item, kind)]
+        return [
+            item for item in self.checkpoints.load_earlier_checkpoints() if isinstance(item, kind)
+        ]
 
     @property
     def replies(self) -> list[ModelReplied]:
@@ -155,7 +157,7 @@ Whole = tuple[HandoffResult, ServedRun]
 def test_200_results_of_20_kb_stay_below_the_window_and_the_price_step(whole: Whole) -> None:
     result, run = whole
     assert (result.status, result.stop_reason) == (ResultStatus.OK, StopReason.FINISHED)
-    assert Prices().longest_prompt("claude-haiku-5-5") == WINDOW
+    assert Prices().get_longest_prompt("claude-haiku-5-5") == WINDOW
     assert max(reply.usage.input_tokens for reply in run.replies) < WINDOW
     by_provider = [cleared for cleared in run.clearings if cleared.by_provider]
     assert len(by_provider) >= 5
@@ -244,7 +246,7 @@ def test_a_kill_between_a_summary_and_the_next_turn_repeats_no_paid_call() -> No
     expected = short_run()
     result = expected.go()
     assert any(cleared.by_provider for cleared in expected.clearings)
-    checkpoints = expected.checkpoints.earlier_checkpoints()
+    checkpoints = expected.checkpoints.load_earlier_checkpoints()
     kinds = [checkpoint.kind for checkpoint in checkpoints]
     for number in range(kinds.index("cleared") - 1, kinds.index("compacted") + 4):
         stored = checkpoints[number]
@@ -378,10 +380,10 @@ def test_the_summary_of_another_model_goes_on_as_a_text() -> None:
     )
     opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
     conversation = Conversation(opening, (replied, compacted))
-    assert conversation.messages_for("a", adopts_block=True)[0]["content"][0] == block
+    assert conversation.build_messages_for("a", adopts_block=True)[0]["content"][0] == block
     for messages in (
-        conversation.messages_for("b", adopts_block=True),
-        conversation.messages_for("a"),
+        conversation.build_messages_for("b", adopts_block=True),
+        conversation.build_messages_for("a"),
     ):
         kinds = [item["type"] for item in messages[0]["content"]]
         assert kinds == ["text", "text"]
@@ -395,7 +397,7 @@ def test_a_summary_without_a_request_for_it_is_not_sent_back() -> None:
     opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
     prompted = AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="Go on.")
     conversation = Conversation(opening, (replied, prompted))
-    (_, reply, _) = conversation.messages_for("a", adopts_block=True)
+    (_, reply, _) = conversation.build_messages_for("a", adopts_block=True)
     assert reply["content"] == [text]
 
 
@@ -464,7 +466,7 @@ def test_the_bound_of_a_call_contains_the_notes_of_results_that_the_provider_has
         if "[cleared: " in str(block["content"])
     )
     assert notes > 50 * 100
-    assert max_input(conversation, lambda: 0) >= 500 + notes
+    assert estimate_max_input(conversation, lambda: 0) >= 500 + notes
 
 
 def test_the_bound_of_a_call_contains_errors_that_the_provider_has_cleared() -> None:
@@ -474,4 +476,4 @@ def test_the_bound_of_a_call_contains_errors_that_the_provider_has_cleared() -> 
     short = ToolObserved(tool_use_id="t3", text="s" * 300)
     conversation = after_a_clearing(long, error, short, cleared=1)
     assert "e" * 9_000 in json.dumps(conversation.messages)
-    assert max_input(conversation, lambda: 0) >= 500 + 9_000 + 300
+    assert estimate_max_input(conversation, lambda: 0) >= 500 + 9_000 + 300

@@ -65,7 +65,7 @@ def uninterrupted() -> tuple[HandoffResult, Run]:
 
 def test_an_uninterrupted_run_has_these_checkpoints() -> None:
     _, run = uninterrupted()
-    kinds = [checkpoint.kind for checkpoint in run.checkpoints.earlier_checkpoints()]
+    kinds = [checkpoint.kind for checkpoint in run.checkpoints.load_earlier_checkpoints()]
     assert kinds == ["replied", "called", "observed", "observed", "replied", "prompted", "replied"]
 
 
@@ -102,7 +102,7 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None
     resumed = resumed_run(checkpoints.reopened(), ran)
     resumed.go()
     assert ran == []
-    assert resumed.checkpoints.earlier_checkpoints()[2] == observe_no_result(
+    assert resumed.checkpoints.load_earlier_checkpoints()[2] == observe_no_result(
         call, NoResult.MAY_HAVE_RUN
     )
 
@@ -128,7 +128,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
     assert ran == ["c"], "other arguments are another effect"
     assert result.acted
     observed = observe_no_result({**call, "id": "t2"}, NoResult.SAME_CALL)
-    assert observed in resumed.checkpoints.earlier_checkpoints(), "it counts as a repetition"
+    assert observed in resumed.checkpoints.load_earlier_checkpoints(), "it counts as a repetition"
 
 
 def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() -> None:

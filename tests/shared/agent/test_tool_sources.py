@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
@@ -61,7 +61,7 @@ def test_a_quote_is_checked_in_the_result_that_it_names(name: str) -> None:
     citation = result.claims[0].sources[0]
     text = "order B\nis “shipped”"
     assert citation.source == "tool:find.1/orders#2"
-    assert (citation.quote, citation.digest) == (text, digest_of(text))
+    assert (citation.quote, citation.digest) == (text, compute_digest(text))
     assert text[citation.start : citation.end] == citation.quote
 
 

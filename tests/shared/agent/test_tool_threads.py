@@ -64,7 +64,7 @@ def results(tool: Tool, count: int = 1) -> list[ToolObserved]:
         for n in range(count)
     ]
     threads = ToolThreads({tool.name: tool}, a_tool_context())
-    return list(threads.results_of(blocks, lambda: None))
+    return list(threads.run_calls(blocks, lambda: None))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_calls_that_change_something_run_one_after_the_other_in_their_order(
         for number in range(3)
     ]
     threads = ToolThreads({tool.name: tool}, a_tool_context())
-    list(threads.results_of(blocks, ticked.set, lambda call: steps.append(f"start {call['id']}")))
+    list(threads.run_calls(blocks, ticked.set, lambda call: steps.append(f"start {call['id']}")))
     assert steps == ["start 0", "end 0", "start 1", "end 1", "start 2", "end 2"]
 
 
@@ -171,7 +171,7 @@ def test_a_call_that_changes_nothing_does_not_wait_for_a_call_that_does() -> Non
         {"type": "tool_use", "id": str(number), "name": name, "input": {"q": "x"}}
         for number, name in enumerate(["change", "change", "look"])
     ]
-    results = list(ToolThreads(tools, a_tool_context()).results_of(blocks, lambda: None))
+    results = list(ToolThreads(tools, a_tool_context()).run_calls(blocks, lambda: None))
     assert sorted(result.text for result in results) == ["changed", "changed", "seen"]
 
 
@@ -249,7 +249,7 @@ def test_a_call_of_an_ended_handoff_counts_as_abandoned(
 
     with pytest.raises(TimeoutError):
         list(
-            ToolThreads({"hangs": tool}, a_tool_context()).results_of(
+            ToolThreads({"hangs": tool}, a_tool_context()).run_calls(
                 [{"id": "t", "name": "hangs", "input": {"q": "x"}}], over
             )
         )

@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.agent.request_messages import FROM_THE_USER
 from handoff_queue.shared.types.checkpoints import UserPrompted
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.ids import StepId, handoff_id, new_word
+from handoff_queue.shared.types.ids import StepId, build_handoff_id, create_word
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.testing import Reply, tool_call_reply
@@ -22,7 +22,7 @@ SHORTER = "Make it shorter."
 
 
 def a_message(text: str = SHORTER) -> UserPrompted:
-    return UserPrompted(message_id=new_word(), text=text)
+    return UserPrompted(message_id=create_word(), text=text)
 
 
 def run_with_message_during_tool(*replies: Reply, text: str = SHORTER, **rest: Any) -> Run:
@@ -150,7 +150,7 @@ def test_the_agent_reserves_a_call_as_its_last_if_no_turn_is_left_after_it(
 def test_the_judge_and_the_fact_checker_decide_without_messages() -> None:
     for step in TAKES_NO_MESSAGES:
         checkpoints = MemoryCheckpoints(messages=[a_message()])
-        handoff = a_handoff(step_id=StepId(step), handoff_id=handoff_id(step, 1))
+        handoff = a_handoff(step_id=StepId(step), handoff_id=build_handoff_id(step, 1))
         run = run_with_replies(answer_reply(), handoff=handoff, checkpoints=checkpoints)
         run.go()
 

@@ -122,7 +122,7 @@ def test_a_plain_celery_worker_uses_threads_without_gossip_and_reports_that_it_i
     with redis.Redis.from_url(redis_url) as client:
         answer = wait_until(lambda: client.get("where"), expected="the task")
         assert not client.exists("_kombu.binding.gossip")
-    log = processes.log_of("worker").read_text()
+    log = processes.get_log_path("worker").read_text()
     assert isinstance(answer, bytes)
     assert answer.startswith(b"ThreadPoolExecutor")
     assert '"job_id": "j1"' in log, log

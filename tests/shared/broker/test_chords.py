@@ -14,7 +14,7 @@ from celery.app.task import Context
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.chord_result_backend import StoreBackend, tell_parts_left
-from handoff_queue.shared.broker.message_publisher import signature_of, wake_up
+from handoff_queue.shared.broker.message_publisher import build_signature, wake_up
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
@@ -34,7 +34,7 @@ class Task:
     """The parts of a Celery task that the backend reads."""
 
     def __init__(self, chord: Any = None) -> None:
-        body = json.loads(json.dumps(signature_of(wake_up(JOB, task_id=f"{JOB}:g1:fan-in"))))
+        body = json.loads(json.dumps(build_signature(wake_up(JOB, task_id=f"{JOB}:g1:fan-in"))))
         self.request = Context(id=f"{JOB}:a.1", group=f"{JOB}:g1", chord=chord or body)
 
 

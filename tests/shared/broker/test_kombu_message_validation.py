@@ -13,10 +13,10 @@ from kombu import Connection
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.kombu_message_validation import (
-    deliverable,
-    problem_with,
-    problem_with_arguments,
-    problem_with_task,
+    find_arguments_problem,
+    find_problem,
+    find_task_problem,
+    parse_frame,
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
@@ -43,20 +43,20 @@ def test_a_message_that_celery_publishes_is_valid_and_unchanged(
     (frame,) = store.connection.redis.lrange("known", 0, -1)
     headers = json.loads(frame)["headers"]
 
-    assert deliverable(frame, "known") == json.loads(frame)
-    assert problem_with_task(headers, "application/json", "utf-8") is None
-    assert problem_with_arguments(json.loads(base64.b64decode(json.loads(frame)["body"]))) is None
+    assert parse_frame(frame, "known") == json.loads(frame)
+    assert find_task_problem(headers, "application/json", "utf-8") is None
+    assert find_arguments_problem(json.loads(base64.b64decode(json.loads(frame)["body"]))) is None
 
 
 @given(frame=some.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_kombu_makes_a_message_with_the_original_bytes_from_any_bytes(frame: bytes) -> None:
-    around = json.loads(json.dumps(deliverable(frame, "writer")))
+    around = json.loads(json.dumps(parse_frame(frame, "writer")))
     channel = Connection("memory://").channel()
     message = channel.Message(around, channel=channel)
 
     assert (message.body, message.delivery_info["routing_key"]) == (frame, "writer")
     assert (
-        problem_with_task(message.headers, message.content_type, message.content_encoding)
+        find_task_problem(message.headers, message.content_type, message.content_encoding)
         == message.headers["unreadable"]
     )
 
@@ -88,14 +88,14 @@ def test_bytes_that_redis_cannot_repeat_are_not_a_message(
 ) -> None:
     frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
 
-    assert problem_with(message_with()) is None
-    assert "unreadable" in deliverable(frame, "writer")["headers"]
+    assert find_problem(message_with()) is None
+    assert "unreadable" in parse_frame(frame, "writer")["headers"]
 
 
 def test_a_message_that_is_not_utf_8_is_invalid() -> None:
     assert (
         "unreadable"
-        in deliverable(json.dumps(message_with()).encode("utf-16"), "writer")["headers"]
+        in parse_frame(json.dumps(message_with()).encode("utf-16"), "writer")["headers"]
     )
 
 
@@ -103,10 +103,10 @@ def test_a_message_that_is_not_utf_8_is_invalid() -> None:
 def test_no_value_is_more_than_a_problem(value: object) -> None:
     headers = value if isinstance(value, dict) else {"task": value, "id": "i", "retries": value}
 
-    assert problem_with(value)
-    assert problem_with_task(headers, "application/json", "utf-8")
-    problem_with_arguments(value)
-    problem_with_arguments([[], {}, headers])
+    assert find_problem(value)
+    assert find_task_problem(headers, "application/json", "utf-8")
+    find_arguments_problem(value)
+    find_arguments_problem([[], {}, headers])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_no_value_is_more_than_a_problem(value: object) -> None:
     ],
 )
 def test_a_reason_is_one_short_line(headers: dict[str, object]) -> None:
-    reason = problem_with_task({"task": [1] * 500, **headers}, "x" * 500, "utf-8")
+    reason = find_task_problem({"task": [1] * 500, **headers}, "x" * 500, "utf-8")
 
     assert reason
     assert len(reason) < 300

@@ -21,10 +21,10 @@ from handoff_queue.shared.broker.message_publisher import (
     SIGNATURE,
     ChordPart,
     TaskMessage,
-    message_in,
+    build_signature,
+    parse_message,
     publish,
     publish_each,
-    signature_of,
     wake_up,
 )
 from handoff_queue.shared.settings.settings import Settings
@@ -50,7 +50,7 @@ def wake_up_message() -> TaskMessage:
 def test_a_message_names_its_job_its_chord_its_signature_and_its_parent(
     app: Celery, queues: Any, is_within_a_task: bool
 ) -> None:
-    body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
+    body = build_signature(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
     message = TaskMessage(
         "specialist.researcher",
         f"{JOB}:a.1",
@@ -120,8 +120,8 @@ def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celer
         **options,
     )
 
-    assert signature_of(message) == dict(celerys)
-    assert message_in(json.loads(json.dumps(signature_of(message)))) == message
+    assert build_signature(message) == dict(celerys)
+    assert parse_message(json.loads(json.dumps(build_signature(message)))) == message
 
 
 def test_tracing_signals_fire_before_and_after_each_message_in_order(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.documents.media_types import DocumentRefused, decode, tidy_text
+from handoff_queue.shared.documents.media_types import DocumentRefused, decode, normalize_text
 
 PRINTABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1)
 
@@ -31,9 +31,9 @@ def test_any_bytes_become_text_that_can_be_stored_or_are_refused(data: bytes) ->
 
 @given(st.text())
 def test_a_tidied_text_stays_as_it_is(text: str) -> None:
-    once = tidy_text(text)
+    once = normalize_text(text)
 
-    assert tidy_text(once) == once
+    assert normalize_text(once) == once
     once.encode()
 
 

@@ -11,8 +11,8 @@ import pytest
 from handoff_queue.shared.documents.extraction import (
     HeavyFile,
     extract,
-    text_elsewhere,
-    texts_elsewhere,
+    extract_text,
+    extract_texts,
 )
 from handoff_queue.shared.documents.media_types import HTML, PDF, DocumentRefused
 from tests.shared.documents.sample_files import pdf_with
@@ -44,13 +44,13 @@ def heavy(path: Path) -> HeavyFile:
 
 @pytest.mark.slow
 def test_a_pdf_in_memory_is_read() -> None:
-    assert text_elsewhere(pdf_with("Hello from memory"), PDF) == "Hello from memory"
+    assert extract_text(pdf_with("Hello from memory"), PDF) == "Hello from memory"
 
 
 @pytest.mark.slow
 def test_a_broken_one_in_memory_is_refused() -> None:
     with pytest.raises(DocumentRefused, match="broken PDF"):
-        text_elsewhere(b"%PDF-1.7 nothing", PDF)
+        extract_text(b"%PDF-1.7 nothing", PDF)
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "2.pdf").write_bytes(b"junk")
     (tmp_path / "3.pdf").write_bytes(pdf_with("third"))
 
-    outcomes = list(texts_elsewhere([heavy(tmp_path / f"{number}.pdf") for number in (1, 2, 3)]))
+    outcomes = list(extract_texts([heavy(tmp_path / f"{number}.pdf") for number in (1, 2, 3)]))
 
     assert outcomes[0] == "first"
     assert isinstance(outcomes[1], DocumentRefused)
@@ -73,7 +73,7 @@ def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
     slow.write_bytes(_with_very_long_page())
     (tmp_path / "next.pdf").write_bytes(pdf_with("next"))
 
-    outcomes = list(texts_elsewhere([heavy(slow), heavy(tmp_path / "next.pdf")], timeout_s=2))
+    outcomes = list(extract_texts([heavy(slow), heavy(tmp_path / "next.pdf")], timeout_s=2))
 
     assert isinstance(outcomes[0], DocumentRefused)
     assert "takes longer than 2 s" in str(outcomes[0])
@@ -86,10 +86,10 @@ def _with_very_long_page() -> bytes:
 
 
 def test_no_files_need_no_process() -> None:
-    assert list(texts_elsewhere([])) == []
+    assert list(extract_texts([])) == []
 
 
 @pytest.mark.slow
 def test_a_page_that_its_parser_chokes_on_is_given_up() -> None:
     with pytest.raises(DocumentRefused, match="takes longer than 1 s"):
-        text_elsewhere(b"<div>" * 500_000, HTML, timeout_s=1)
+        extract_text(b"<div>" * 500_000, HTML, timeout_s=1)

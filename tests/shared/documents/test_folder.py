@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.types.errors import InvalidDocuments
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.shared.documents.sample_files import pdf_with, write_locked_pdf, write_scanned_pdf
 
 BINARY = bytes(range(256)) * 4
@@ -57,7 +57,7 @@ def test_a_digest_covers_the_extracted_text_and_the_length_counts_characters(
 
     (document,) = read_folder(tmp_path).manifest.documents
 
-    assert document.digest == digest_of("Grüße\n")
+    assert document.digest == compute_digest("Grüße\n")
     assert document.chars == 6
 
 

@@ -36,7 +36,7 @@ def main() -> None:
             ChildSpec("deaf", [sys.executable, "-c", UNSTOPPABLE], is_ready=lambda: True)
         )
         processes.wait_until_ready()
-        print(json.dumps(processes.pids()), flush=True)
+        print(json.dumps(processes.get_pids()), flush=True)
         signal.pause()
 
 

@@ -100,28 +100,28 @@ def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Proce
     starter.start()
     starter.join()
     processes.wait_until_ready()
-    pid = processes.pids()["one"]
+    pid = processes.get_pids()["one"]
 
     processes.start(waiting_child("two"))
     processes.wait_until_ready()
 
-    assert processes.pids()["one"] == pid
+    assert processes.get_pids()["one"] == pid
 
 
 def test_a_child_that_dies_is_started_again(processes: Processes) -> None:
     processes.start(waiting_child("one"))
     processes.wait_until_ready()
-    first = processes.pids()["one"]
+    first = processes.get_pids()["one"]
 
     os.kill(first, signal.SIGKILL)
 
     second = wait_until(
-        lambda: processes.pids().get("one", first) != first and processes.pids().get("one"),
+        lambda: processes.get_pids().get("one", first) != first and processes.get_pids().get("one"),
         expected="another process",
     )
     processes.wait_until_ready()
     assert second
-    assert processes.log_of("one").read_text() == "up\nup\n"
+    assert processes.get_log_path("one").read_text() == "up\nup\n"
 
 
 def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
@@ -137,7 +137,7 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
         processes.wait_until_ready()
 
     assert "no such thing" in processes.log_ends_of_broken_children()["bad"]
-    assert processes.log_of("bad").read_text().count("no such thing") == MAX_RESTARTS + 1
+    assert processes.get_log_path("bad").read_text().count("no such thing") == MAX_RESTARTS + 1
 
 
 def test_deaths_of_long_ago_count_no_more() -> None:
@@ -189,7 +189,7 @@ def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path:
     processes.start(ChildSpec("worker", [sys.executable, "-c", tells, "worker"]))
     processes.start(ChildSpec("deaf", [sys.executable, "-c", UNSTOPPABLE], is_ready=lambda: True))
     processes.wait_until_ready()
-    pids = processes.pids()
+    pids = processes.get_pids()
 
     processes.stop(grace_s=1.0)
 

@@ -298,15 +298,15 @@ def test_processes_fork_where_possible_and_restart_the_fork_server(
     ):
         processes.start(ChildSpec("one", [sys.executable, "-m", "reporter"], here))
         processes.wait_until_ready()
-        first = processes.pids()["one"]
+        first = processes.get_pids()["one"]
         os.kill(first, signal.SIGKILL)
         (second,) = wait_until(
-            lambda: {*processes.pids().values()} - {first}, expected="another process"
+            lambda: {*processes.get_pids().values()} - {first}, expected="another process"
         )
         processes.wait_until_ready()
 
-        assert processes.names_by_pid() == {first: "one", second: "one"}
-        assert {int(line) for line in processes.log_of("one").read_text().split()} == {
+        assert processes.get_names_by_pid() == {first: "one", second: "one"}
+        assert {int(line) for line in processes.get_log_path("one").read_text().split()} == {
             fork_server.pid
         }
     assert is_gone(first)
@@ -324,11 +324,11 @@ def test_without_a_fork_server_processes_start_cold(tmp_path: Path) -> None:
         processes.wait_until_ready()
         os.kill(fork_server.pid, signal.SIGKILL)
         wait_until(
-            lambda: len(processes.log_of("one").read_text().split()) == 2,
+            lambda: len(processes.get_log_path("one").read_text().split()) == 2,
             expected="another process",
         )
 
-        assert processes.log_of("one").read_text().split() == [
+        assert processes.get_log_path("one").read_text().split() == [
             str(fork_server.pid),
             str(os.getpid()),
         ]

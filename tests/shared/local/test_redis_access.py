@@ -9,8 +9,8 @@ import pytest
 
 from handoff_queue.shared.local.redis_server import (
     RedisAccess,
-    access_from,
     read_access,
+    reuse_access,
     write_access,
 )
 from handoff_queue.shared.settings.ports import is_free
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_stored_access_data_is_read_again_and_no_other_user_can_read_it(file: Path) -> None:
-    access = access_from(None)
+    access = reuse_access(None)
 
     write_access(file, access)
 
@@ -35,13 +35,13 @@ def test_an_existing_file_is_replaced_together_with_its_mode(file: Path) -> None
     file.write_text("of somebody")
     file.chmod(0o644)
 
-    write_access(file, access_from(None))
+    write_access(file, reuse_access(None))
 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_password_that_others_could_read_is_not_used_again(file: Path) -> None:
-    write_access(file, access_from(None))
+    write_access(file, reuse_access(None))
     file.chmod(0o640)
 
     assert read_access(file) is None
@@ -73,7 +73,7 @@ def test_a_port_in_use_is_replaced_and_the_password_stays() -> None:
         other.listen()
         earlier = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
 
-        now = access_from(earlier)
+        now = reuse_access(earlier)
 
         assert not is_free(earlier.port)
     assert now.port != earlier.port
@@ -81,6 +81,6 @@ def test_a_port_in_use_is_replaced_and_the_password_stays() -> None:
 
 
 def test_a_password_never_appears_in_output() -> None:
-    access = access_from(None)
+    access = reuse_access(None)
 
     assert access.password not in repr(access)

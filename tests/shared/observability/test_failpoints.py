@@ -17,13 +17,13 @@ from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from tests.waiting import wait_until
 
 PASSING = """
-from handoff_queue.shared.observability.failpoints import around
+from handoff_queue.shared.observability.failpoints import run_between
 
 class Lost(Exception): pass
 
 done = []
 try:
-    around("script", "turn", lambda: done.append("done"), Lost)
+    run_between("script", "turn", lambda: done.append("done"), Lost)
     print(*done, "told")
 except Lost:
     print(*done, "lost")
@@ -46,8 +46,8 @@ def outcome(folder: Path) -> tuple[int, str]:
 
 
 def test_a_process_without_failpoints_runs_no_failpoint() -> None:
-    assert failpoints.folder() is None
-    assert failpoints.around("script", "turn", lambda: "answer", KeyError) == "answer"
+    assert failpoints.get_folder() is None
+    assert failpoints.run_between("script", "turn", lambda: "answer", KeyError) == "answer"
 
 
 @pytest.mark.slow
@@ -131,6 +131,6 @@ def test_a_process_that_waits_for_a_fired_failpoint_may_remove_it_at_once(
         return renamed
 
     monkeypatch.setattr(Path, "rename", taken_away_at_once)
-    monkeypatch.setattr(failpoints, "folder", lambda: tmp_path)
+    monkeypatch.setattr(failpoints, "get_folder", lambda: tmp_path)
     with pytest.raises(TimeoutError, match="the answer is lost"):
-        failpoints.at("script.turn.after", TimeoutError)
+        failpoints.reach("script.turn.after", TimeoutError)

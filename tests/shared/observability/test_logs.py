@@ -14,7 +14,7 @@ from celery.exceptions import Reject
 
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import ToolThreads
-from handoff_queue.shared.observability.logs import configure_logging, log_of, logged_as
+from handoff_queue.shared.observability.logs import configure_logging, get_log, logged_as
 from handoff_queue.shared.settings.settings import Settings
 from tests.doubles.handoffs import a_tool_context
 
@@ -41,8 +41,8 @@ def lines(log_stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_log_line_names_its_job_and_its_handoff(log_stream: io.StringIO) -> None:
     with logged_as(job_id="j1", handoff_id="h1"):
-        log_of("workers.any").info("claimed", fence=2)
-    log_of("workers.any").info("idle")
+        get_log("workers.any").info("claimed", fence=2)
+    get_log("workers.any").info("idle")
 
     claimed, idle = lines(log_stream)
     assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == (
@@ -96,13 +96,13 @@ def test_a_released_message_is_not_a_failure_with_a_traceback(log_stream: io.Str
 
 def test_a_tools_log_lines_name_their_job(log_stream: io.StringIO) -> None:
     def logs(_arguments: dict[str, Any], _context: object) -> str:
-        log_of("tools.mine").info("asked")
+        get_log("tools.mine").info("asked")
         return "done"
 
     tool = Tool(name="mine", description="", input_schema={"type": "object"}, run=logs)
     with logged_as(job_id="j1", handoff_id="h1"):
         list(
-            ToolThreads({"mine": tool}, a_tool_context()).results_of(
+            ToolThreads({"mine": tool}, a_tool_context()).run_calls(
                 [{"id": "t1", "name": "mine", "input": {}}], lambda: None
             )
         )
@@ -115,13 +115,13 @@ def test_the_key_of_a_collector_is_a_secret(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=canary-5521aa,x-key=canary-90f3e1")
     configure_logging(Settings(), stream=log_stream)
-    log_of("any").info("sent with canary-90f3e1")
+    get_log("any").info("sent with canary-90f3e1")
 
     assert "canary-90f3e1" not in log_stream.getvalue()
 
 
 def test_a_secret_of_the_environment_appears_in_no_log_line(log_stream: io.StringIO) -> None:
-    log = log_of("any")
+    log = get_log("any")
     log.info("with %s", CANARY)
     log.info("field", value=f"x{CANARY}", nested={"deep": [CANARY]}, error=ValueError(CANARY))
     logging.getLogger("kombu").error("connection to redis://:%s@host lost", CANARY)
@@ -136,7 +136,7 @@ def test_a_secret_of_the_environment_appears_in_no_log_line(log_stream: io.Strin
 
 
 def test_the_number_of_used_tokens_is_not_redacted(log_stream: io.StringIO) -> None:
-    log_of("any").info("handoff finished", input_tokens=1_200, output_tokens=34)
+    get_log("any").info("handoff finished", input_tokens=1_200, output_tokens=34)
 
     (line,) = lines(log_stream)
     assert (line["input_tokens"], line["output_tokens"]) == (1_200, 34)
@@ -146,14 +146,14 @@ def test_a_traceback_stays_on_its_line(log_stream: io.StringIO) -> None:
     try:
         raise RuntimeError("boom")
     except RuntimeError:
-        log_of("any").exception("failed")
+        get_log("any").exception("failed")
 
     (line,) = lines(log_stream)
     assert "RuntimeError: boom" in line["exception"]
 
 
 def test_unusual_line_separators_are_escaped_in_json(log_stream: io.StringIO) -> None:
-    log_of("any").info("said", text="one\u2028two\u2029three\x85four")
+    get_log("any").info("said", text="one\u2028two\u2029three\x85four")
 
     assert len(log_stream.getvalue().splitlines()) == 1
     assert lines(log_stream)[0]["text"] == "one\u2028two\u2029three\x85four"
@@ -170,16 +170,16 @@ def test_warnings_are_log_lines(log_stream: io.StringIO) -> None:
 
 def test_a_level_from_the_command_line_only_ever_shows_more(log_stream: io.StringIO) -> None:
     configure_logging(Settings(log_level="INFO"), stream=log_stream, at_most=logging.WARNING)
-    log_of("any").info("still here")
+    get_log("any").info("still here")
     configure_logging(Settings(log_level="INFO"), stream=log_stream, at_most=logging.DEBUG)
-    log_of("any").debug("more")
+    get_log("any").debug("more")
 
     assert [line["event"] for line in lines(log_stream)] == ["still here", "more"]
 
 
 def test_a_terminal_gets_readable_lines_without_secrets(log_stream: io.StringIO) -> None:
     configure_logging(Settings(), stream=log_stream, as_json=False)
-    log_of("any").info("hello", value=CANARY)
+    get_log("any").info("hello", value=CANARY)
 
     assert "hello" in log_stream.getvalue()
     assert CANARY not in log_stream.getvalue()
@@ -219,7 +219,7 @@ def test_a_terminal_gets_no_colours_if_its_user_disables_them(
         monkeypatch.setenv("NO_COLOR", no_color)
     terminal = Terminal()
     configure_logging(Settings(), stream=terminal)
-    log_of("any").info("hello")
+    get_log("any").info("hello")
     configure_logging(Settings(), stream=log_stream)
 
     assert ("\x1b[" in terminal.getvalue()) is is_coloured

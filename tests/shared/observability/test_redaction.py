@@ -16,7 +16,7 @@ from handoff_queue.shared.observability.redaction import (
     HIDDEN,
     Redactor,
     SecretSpellings,
-    secrets_of,
+    find_secrets,
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.workers.tools.tenant_credentials import without_values
@@ -56,19 +56,20 @@ SPELLINGS = {
 
 def test_a_secret_inside_a_text_is_hidden_and_the_rest_stays() -> None:
     assert (
-        Redactor([CANARY]).text(f"calling with {CANARY}, twice") == f"calling with {HIDDEN}, twice"
+        Redactor([CANARY]).redact_text(f"calling with {CANARY}, twice")
+        == f"calling with {HIDDEN}, twice"
     )
 
 
 def test_a_short_secret_is_hidden_only_if_it_is_the_whole_value() -> None:
     redactor = Redactor(["abc"])
 
-    assert redactor.text("abc") == HIDDEN
-    assert redactor.text("abcdef") == "abcdef"
+    assert redactor.redact_text("abc") == HIDDEN
+    assert redactor.redact_text("abcdef") == "abcdef"
 
 
 def test_a_secret_that_contains_another_leaves_no_tail() -> None:
-    assert Redactor([CANARY, f"{CANARY}-and-more"]).text(f"{CANARY}-and-more") == HIDDEN
+    assert Redactor([CANARY, f"{CANARY}-and-more"]).redact_text(f"{CANARY}-and-more") == HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -76,16 +77,16 @@ def test_a_secret_that_contains_another_leaves_no_tail() -> None:
     ["api_key", "x-api-key", "ANTHROPIC_AUTH_TOKEN", "password", "webhook_secret", "Authorization"],
 )
 def test_a_value_under_a_secret_name_is_always_hidden(name: str) -> None:
-    assert Redactor([]).value({name: "anything"}) == {name: HIDDEN}
+    assert Redactor([]).redact_value({name: "anything"}) == {name: HIDDEN}
 
 
 @pytest.mark.parametrize("name", ["input_tokens", "max_tokens", "routing_key", "keyboard", "queue"])
 def test_names_that_only_resemble_secrets_are_left_alone(name: str) -> None:
-    assert Redactor([]).value({name: "researcher"}) == {name: "researcher"}
+    assert Redactor([]).redact_value({name: "researcher"}) == {name: "researcher"}
 
 
 def test_figures_are_never_secrets() -> None:
-    assert Redactor(["12"]).value({"token": 12, "ok": True, "none": None}) == {
+    assert Redactor(["12"]).redact_value({"token": 12, "ok": True, "none": None}) == {
         "token": 12,
         "ok": True,
         "none": None,
@@ -93,7 +94,7 @@ def test_figures_are_never_secrets() -> None:
 
 
 def test_nested_values_and_objects_are_searched() -> None:
-    hidden = Redactor([CANARY]).value({"a": [{"b": ValueError(CANARY)}], CANARY: 1})
+    hidden = Redactor([CANARY]).redact_value({"a": [{"b": ValueError(CANARY)}], CANARY: 1})
 
     assert CANARY not in repr(hidden)
 
@@ -108,14 +109,14 @@ def test_nested_values_and_objects_are_searched() -> None:
     ],
 )
 def test_credentials_are_recognized_by_their_shape(text: str) -> None:
-    shown = Redactor([]).text(text)
+    shown = Redactor([]).redact_text(text)
 
     assert HIDDEN in shown
     assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw"))
 
 
 def test_a_token_of_the_api_is_hidden_and_its_id_stays() -> None:
-    shown = Redactor([]).text(f"GET /v1/jobs?token=hq_0123456789ab_{'aB3-_' * 9} failed")
+    shown = Redactor([]).redact_text(f"GET /v1/jobs?token=hq_0123456789ab_{'aB3-_' * 9} failed")
 
     assert shown == f"GET /v1/jobs?token=hq_0123456789ab_{HIDDEN} failed"
 
@@ -130,7 +131,7 @@ def test_secrets_come_from_named_variables_settings_and_urls() -> None:
         "PATH": "/usr/bin",
     }
 
-    secrets = secrets_of(settings, environment)
+    secrets = find_secrets(settings, environment)
 
     assert {CANARY, "p@ss-word", "flower-pw", "url-pw", "query-pw"} <= secrets
     assert "/usr/bin" not in secrets
@@ -139,7 +140,7 @@ def test_secrets_come_from_named_variables_settings_and_urls() -> None:
 def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
     redactor = Redactor(["p@ss-word"])
 
-    assert redactor.text("p%40ss-word") == HIDDEN
+    assert redactor.redact_text("p%40ss-word") == HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,9 @@ def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
     ],
 )
 def test_a_collectors_key_is_hidden_in_every_form_of_its_headers(headers: str) -> None:
-    secrets = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
+    secrets = find_secrets(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
 
-    assert "4711" not in Redactor(secrets).text(f"sent with hny-4711, out of {headers}")
+    assert "4711" not in Redactor(secrets).redact_text(f"sent with hny-4711, out of {headers}")
 
 
 def pieces() -> set[str]:
@@ -182,7 +183,7 @@ def test_a_tool_shows_the_name_of_a_secret(spelling: str) -> None:
 
 
 def test_a_secret_from_a_url_is_hidden_also_without_percent_encodings() -> None:
-    assert Redactor(["p%40ss-word"]).text("p@ss-word") == HIDDEN
+    assert Redactor(["p%40ss-word"]).redact_text("p@ss-word") == HIDDEN
 
 
 def test_the_longest_of_two_secrets_is_hidden_first() -> None:

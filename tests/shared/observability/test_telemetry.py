@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
-from handoff_queue.shared.observability.telemetry import Telemetry, is_wanted, telemetry
+from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
+from handoff_queue.shared.observability.telemetry import Telemetry, get_telemetry, is_wanted
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
 from tests.warm_interpreter import WarmInterpreter
@@ -19,7 +19,7 @@ import sys
 import handoff_queue.supervisor.app, handoff_queue.workers.app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry import get_telemetry
 """
 START = """
 start_telemetry("handoff", Settings())
@@ -132,7 +132,7 @@ def test_an_error_of_the_sdk_is_one_line_and_the_process_continues(
 def test_a_bad_value_of_the_exporter_is_named_by_its_variable_and_not_shown(
     variable: str, value: str
 ) -> None:
-    (problem,) = problems_of_exporter({**EXPORTER, variable: value})
+    (problem,) = find_exporter_problems({**EXPORTER, variable: value})
 
     assert problem.startswith(f"{variable}: ")
     assert "canary" not in problem
@@ -140,7 +140,7 @@ def test_a_bad_value_of_the_exporter_is_named_by_its_variable_and_not_shown(
 
 def test_values_that_the_exporter_can_use_are_not_a_problem() -> None:
     assert not [
-        *problems_of_exporter(
+        *find_exporter_problems(
             {
                 "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector.example:4318/otlp",
                 "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
@@ -180,7 +180,7 @@ def test_the_standard_variables_disable_telemetry(
 
 
 def test_disabled_telemetry_stores_no_span_and_adds_no_field_to_log_lines() -> None:
-    assert type(telemetry()) is Telemetry
-    with telemetry().submitting(JobId("j-000000000001")) as traceparent:
+    assert type(get_telemetry()) is Telemetry
+    with get_telemetry().submitting(JobId("j-000000000001")) as traceparent:
         assert traceparent is None
-    assert telemetry().ids() == {}
+    assert get_telemetry().get_ids() == {}

@@ -46,11 +46,11 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    ref,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import StepId, new_word
+from handoff_queue.shared.types.ids import StepId, create_word
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import Reply, tool_call_reply
@@ -94,7 +94,7 @@ def stored_handoff(
     handoff = a_handoff(
         limits=limits,
         job_id=job_id,
-        specialist=digest_of(text),
+        specialist=compute_digest(text),
         context=context,
     )
     issue_handoff(store, handoff, text)
@@ -109,7 +109,7 @@ def set_up_agent(
             handoff.step_id,
             handoff.expected_output_format,
             documents.sources,
-            loaded.claims_by_id(),
+            loaded.collect_claims(),
         )
     )
 
@@ -347,7 +347,10 @@ def test_without_a_store_no_attempt_starts_and_the_message_is_handed_back(
         raise StoreUnavailable("Redis cannot be reached")
 
     assert attempts.attempt(handoff.to_json(), handoff, is_away).end is AttemptEnd.HANDED_BACK
-    assert store.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
+    assert (
+        store.jobs.read_handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims
+        == 0
+    )
 
 
 @pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
@@ -386,7 +389,7 @@ def run_with_message_during_last_call(
 
     def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
         if not outputs:
-            event = UserMessageSent(message_id=new_word(), text=ref("Make it shorter."))
+            event = UserMessageSent(message_id=create_word(), text=make_ref("Make it shorter."))
             store.user_messages.send(handoff.job_id, event, "Make it shorter.")
         outputs.append(result.output)
         return Consequences()
@@ -394,7 +397,7 @@ def run_with_message_during_last_call(
     result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent, conclude))
     assert outputs[0] == "Long."
     assert outputs[-1] == result.output
-    return result, list(store.job_summaries.of(handoff.job_id).messages)
+    return result, list(store.job_summaries.read(handoff.job_id).messages)
 
 
 def test_a_message_after_the_last_call_changes_the_result(store: Store, attempts: Attempts) -> None:
@@ -419,14 +422,14 @@ def test_concurrent_threads_share_one_model(attempts: Attempts) -> None:
 
     def make(_settings: Settings) -> Model:
         models_made.append(1)
-        wait_until(lambda: threads_in(Models.of) == 4, expected="the other threads")
+        wait_until(lambda: threads_in(Models.get_model) == 4, expected="the other threads")
         return ScriptedModel(replies_in_order(answer_reply()))
 
     attempts.models.make = make
 
     def ask(_n: int) -> Model:
         together.wait()
-        return attempts.models.of("some-model")
+        return attempts.models.get_model("some-model")
 
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(ask, range(4)))
@@ -488,10 +491,10 @@ def test_the_previous_result_of_a_step_adds_no_claim_to_another_step(
     claim, forged = (Claim(id=f"look.c{number}", text=f"Fact {number}.") for number in (1, 9))
     look = a_result("look", claims=(claim,))
     previous = a_result("look", output="It is so. [look.c9]", claims=(forged,))
-    remark = Feedback(author="assessor", text="Too short.", previous=ref(previous.to_json()))
+    remark = Feedback(author="assessor", text="Too short.", previous=make_ref(previous.to_json()))
     handoff = a_handoff(
         job_id=a_job(store),
-        specialist=digest_of(a_spec().to_json()),
+        specialist=compute_digest(a_spec().to_json()),
         context=(context_of(look),),
         feedback=(remark,),
     )
@@ -501,7 +504,7 @@ def test_the_previous_result_of_a_step_adds_no_claim_to_another_step(
     def keep_claims(
         handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
     ) -> AgentSetup:
-        known.update(loaded.claims_by_id())
+        known.update(loaded.collect_claims())
         return set_up_agent(handoff, spec, loaded, documents)
 
     result_of(attempts.attempt(handoff.to_json(), handoff, keep_claims))
@@ -512,7 +515,7 @@ def test_the_previous_result_of_a_step_adds_no_claim_to_another_step(
 def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends_on_it(
     store: Store, attempts: Attempts
 ) -> None:
-    missing = ContextResult(step_id=StepId("earlier"), result=ref("not stored"))
+    missing = ContextResult(step_id=StepId("earlier"), result=make_ref("not stored"))
     handoff = stored_handoff(store, context=(missing,))
     loaded_results: list[HandoffResult] = []
 

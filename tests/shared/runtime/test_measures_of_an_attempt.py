@@ -21,7 +21,7 @@ from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import MAX_MICROUSD, HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answer_reply
@@ -62,7 +62,7 @@ class Bench:
         )
         spec = a_spec("look").to_json()
         handoff = a_handoff(
-            limits=own, job_id=a_job(self.store, **(of_job or {})), specialist=digest_of(spec)
+            limits=own, job_id=a_job(self.store, **(of_job or {})), specialist=compute_digest(spec)
         )
         issue_handoff(self.store, handoff, spec)
         result = attempts.attempt(handoff.to_json(), handoff, set_up_agent).result
@@ -86,7 +86,7 @@ def set_up_agent(
     handoff: AgentHandoff, _spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
 ) -> AgentSetup:
     answer_format = EnvelopeFormat(
-        handoff.step_id, handoff.expected_output_format, documents.sources, loaded.claims_by_id()
+        handoff.step_id, handoff.expected_output_format, documents.sources, loaded.collect_claims()
     )
     look = a_tool("look", lambda arguments: f"nothing about {arguments['q']}")
     return replace(AgentSetup(answer_format), tools=(look,))

@@ -48,7 +48,7 @@ def test_consecutive_failures_are_counted_with_their_errors_and_times() -> None:
     call(log, ModelBusy("overloaded (529)"))
     call(log, ModelUnreachable("no connection\nto the server" + "x" * 1_000))
 
-    (calls,) = log.newest()
+    (calls,) = log.list_newest()
     assert (calls.failures, calls.is_busy) == (2, False)
     assert (calls.succeeded_at, calls.failing_since, calls.failed_at) == (10.0, 20.0, 30.0)
     assert calls.error.startswith("no connection to the server")
@@ -61,7 +61,7 @@ def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:
     call(log, ModelUnreachable("no connection"))
     call(log, REPLY)
 
-    (calls,) = log.newest()
+    (calls,) = log.list_newest()
     assert (calls.failures, calls.error, calls.succeeded_at) == (0, "", 5.0)
 
 
@@ -70,7 +70,7 @@ def test_a_call_that_the_client_cuts_is_not_a_failure_of_the_server() -> None:
 
     call(log, LimitReached("deadline"))
 
-    assert log.newest() == ()
+    assert log.list_newest() == ()
 
 
 def test_only_the_models_that_were_called_last_are_kept() -> None:
@@ -79,6 +79,6 @@ def test_only_the_models_that_were_called_last_are_kept() -> None:
     for number in range(MAX_MODELS + 3):
         call(log, REPLY, model=f"m{number}")
 
-    assert [calls.model for calls in log.newest()] == [
+    assert [calls.model for calls in log.list_newest()] == [
         f"m{number}" for number in range(3, MAX_MODELS + 3)
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import Manifest
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from tests.doubles.jobs import a_job
 
 
 def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
-    finding = handoff_id(StepId("find"), 1)
-    documents = PayloadCache(store).of_job(a_job(store), finding, Manifest(), None)
+    finding = build_handoff_id(StepId("find"), 1)
+    documents = PayloadCache(store).open_job_documents(a_job(store), finding, Manifest(), None)
     context, seen = documents.tool_context, documents.sources.load_seen_texts
     assert seen is not None
     context.record_text("first")
@@ -26,9 +26,13 @@ def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
 
 def test_the_pages_of_a_job_are_in_one_order_from_the_newest_to_the_oldest(store: Store) -> None:
     job_id = a_job(store)
-    other = PayloadCache(store).of_job(job_id, handoff_id(StepId("other"), 1), Manifest(), None)
+    other = PayloadCache(store).open_job_documents(
+        job_id, build_handoff_id(StepId("other"), 1), Manifest(), None
+    )
     other.tool_context.keep_document("memory:a/b", "text/plain", "first")
-    own = PayloadCache(store).of_job(job_id, handoff_id(StepId("find"), 1), Manifest(), None)
+    own = PayloadCache(store).open_job_documents(
+        job_id, build_handoff_id(StepId("find"), 1), Manifest(), None
+    )
     texts = ["second", "third", "fourth"]
     own.tool_context.keep_document("memory:a/b", "text/plain", texts[0])
     own.tool_context.load_fetched_pages()
@@ -41,10 +45,10 @@ def test_the_pages_of_a_job_are_in_one_order_from_the_newest_to_the_oldest(store
 
 def test_an_empty_file_is_opened_by_another_process(store: Store) -> None:
     job_id = a_job(store)
-    finding = handoff_id(StepId("find"), 1)
-    writer = PayloadCache(store).of_job(job_id, finding, Manifest(), None).tool_context
+    finding = build_handoff_id(StepId("find"), 1)
+    writer = PayloadCache(store).open_job_documents(job_id, finding, Manifest(), None).tool_context
     writer.keep_document("tool:find.1/run_code#a1/empty.txt", "text/plain", "")
-    reader = PayloadCache(store).of_job(job_id, finding, Manifest(), None).tool_context
+    reader = PayloadCache(store).open_job_documents(job_id, finding, Manifest(), None).tool_context
 
     (page,) = reader.load_fetched_pages()
     assert reader.text_of(page.digest) == ""

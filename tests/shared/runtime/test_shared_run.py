@@ -27,7 +27,7 @@ from handoff_queue.shared.store.encryption_at_rest import SEALED
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.errors import InvalidSpecialist, ModelRejected
 from handoff_queue.shared.types.events import HandoffFinished, UserMessageSent
 from handoff_queue.shared.types.handoff import (
@@ -37,11 +37,11 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     Manifest,
     ResultStatus,
-    ref,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, create_word
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.testing import tool_call_reply
@@ -75,7 +75,10 @@ class Bench:
     ) -> AgentHandoff:
         """Return the stored handoff of a new job."""
         document = Document(
-            path="qdrant.md", digest=digest_of(text), media_type="text/markdown", chars=len(text)
+            path="qdrant.md",
+            digest=compute_digest(text),
+            media_type="text/markdown",
+            chars=len(text),
         )
         manifest = Manifest(documents=(document,)).to_json()
         self.store.payloads.put_documents({document.digest: text}, 60, tenant)
@@ -85,7 +88,7 @@ class Bench:
             step_id=StepId(step),
             handoff_id=HandoffId(f"{step}.1"),
             specialist=spec.content_digest,
-            artifacts=(Artifact(kind="documents", name="d", manifest=ref(manifest), count=1),),
+            artifacts=(Artifact(kind="documents", name="d", manifest=make_ref(manifest), count=1),),
             **changes,
         )
         issue_handoff(self.store, handoff, spec.to_json(), manifest)
@@ -112,7 +115,7 @@ class Bench:
         loaded: LoadedPayloads,
         documents: JobDocuments,
     ) -> AgentSetup:
-        known = loaded.claims_by_id()
+        known = loaded.collect_claims()
         output = handoff.expected_output_format
         reading = EnvelopeFormat(handoff.step_id, output, documents.sources, known)
         return AgentSetup(reading, self.tools)
@@ -170,7 +173,7 @@ def bench(store: Store, redis_url: str) -> Iterator[Bench]:
 def signing_bench(store: Store, redis_url: str, tmp_path: Path) -> Iterator[Bench]:
     """Yield a worker with its key."""
     make_keys(tmp_path, ("researcher", "analyst"))
-    key = private_key_file(tmp_path, "worker-researcher")
+    key = find_private_key_file(tmp_path, "worker-researcher")
     worker = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
     with bench_of(store, worker, redis_url) as bench:
         yield bench
@@ -180,7 +183,7 @@ def signing_bench(store: Store, redis_url: str, tmp_path: Path) -> Iterator[Benc
 def say(store: Store, handoff: AgentHandoff) -> None:
     """Send a message of a user to the agents of the job."""
     text = "Look at the licence, too."
-    event = UserMessageSent(message_id=new_word(), text=ref(text))
+    event = UserMessageSent(message_id=create_word(), text=make_ref(text))
     store.user_messages.send(handoff.job_id, event, text)
 
 
@@ -485,7 +488,7 @@ def test_a_worker_copies_no_result_of_another_tenant(bench: Bench) -> None:
     foreign, own = bench.handoff("acme"), bench.handoff()
     ended = bench.attempt(foreign).result
     assert ended is not None
-    digest = ref(ended.to_json()).digest
+    digest = make_ref(ended.to_json()).digest
     shared = bench.begin(own)[0].shared
     assert shared is not None
 
@@ -514,8 +517,10 @@ def test_a_run_with_a_forged_field_is_not_copied(signing_bench: Bench, field: st
     bench.end(running)
     forged = a_result("find", "Forged.").model_copy(update={"job_id": first.job_id}).to_json()
     redis = bench.store.connection.redis
-    redis.hset(keys.blobs(first.job_id), digest_of(forged), pack(forged))
-    redis.hset(handoff_key(bench.store, first.job_id, first.handoff_id), field, digest_of(forged))
+    redis.hset(keys.blobs(first.job_id), compute_digest(forged), pack(forged))
+    redis.hset(
+        handoff_key(bench.store, first.job_id, first.handoff_id), field, compute_digest(forged)
+    )
 
     result = bench.attempt(second).result
 

@@ -18,8 +18,8 @@ from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, HandoffResult, ref
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, HandoffResult, make_ref
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from tests.doubles.agent_runs import answer_reply
@@ -77,10 +77,10 @@ class Attempt:
         manifest, _ = a_manifest(qdrant=text)
         listed, spec = manifest.to_json(), a_spec(*tools).to_json()
         job_id = a_job(self.store)
-        self.store.payloads.put_documents({digest_of(text): text}, 600.0)
-        artifact = Artifact(kind="documents", name="documents", manifest=ref(listed), count=1)
+        self.store.payloads.put_documents({compute_digest(text): text}, 600.0)
+        artifact = Artifact(kind="documents", name="documents", manifest=make_ref(listed), count=1)
         handoff = a_handoff(
-            job_id=job_id, specialist=digest_of(spec), artifacts=(artifact,), origins=origins
+            job_id=job_id, specialist=compute_digest(spec), artifacts=(artifact,), origins=origins
         )
         issue_handoff(self.store, handoff, spec, listed)
         return handoff

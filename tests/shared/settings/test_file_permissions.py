@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
+from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
 from handoff_queue.shared.settings.file_permissions import read_private
-from handoff_queue.shared.settings.settings import load_settings, redis_url_of
-from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.settings.settings import get_redis_url, load_settings
+from handoff_queue.shared.store.redis.client_factory import create_client
 from handoff_queue.shared.types.errors import UserError
 from tests.doubles.tls_proxy import a_certificate
 
@@ -33,7 +33,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_url_in_a_file_of_the_user_alone_is_used(file: Path, mode: int) -> None:
     file.chmod(mode)
 
-    assert redis_url_of(load_settings()) == URL
+    assert get_redis_url(load_settings()) == URL
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o602])
@@ -92,7 +92,7 @@ def test_the_group_of_a_pod_may_read_a_file_of_root_that_is_a_link(
     tmp_path.chmod(0o1777)
     monkeypatch.setattr(os, "geteuid", lambda: 10_001)
 
-    assert redis_url_of(load_settings()) == URL
+    assert get_redis_url(load_settings()) == URL
 
 
 @ONLY_ROOT
@@ -112,7 +112,7 @@ def test_a_private_key_for_tls_to_redis_that_other_users_can_read_is_refused(
     url = f"rediss://127.0.0.1:1/0?ssl_certfile={certificate}&ssl_keyfile={key}"
 
     with pytest.raises(UserError, match=f"other users can read the private key {key}"):
-        client_for(url, 1.0, None)
+        create_client(url, 1.0, None)
 
 
 def test_a_private_key_for_the_collector_that_other_users_can_read_is_refused(
@@ -121,9 +121,9 @@ def test_a_private_key_for_the_collector_that_other_users_can_read_is_refused(
     _, key = a_certificate(tmp_path, "collector")
     variable = "OTEL_EXPORTER_OTLP_CLIENT_KEY"
     key.chmod(0o600)
-    assert not list(problems_of_exporter({variable: str(key)}))
+    assert not list(find_exporter_problems({variable: str(key)}))
     key.chmod(0o640)
 
-    (problem,) = problems_of_exporter({variable: str(key)})
+    (problem,) = find_exporter_problems({variable: str(key)})
 
     assert problem == f"{variable}: must name a file that only its owner can read or replace"

@@ -10,8 +10,8 @@ from handoff_queue.shared.settings.http_values import (
     check_header_value,
     check_headers,
     check_server_url,
-    proxy_of,
-    proxy_problems,
+    find_proxy,
+    find_proxy_problems,
 )
 from tests.refusals import refusal_of
 
@@ -97,7 +97,7 @@ def test_a_valid_server_address_is_accepted(url: str) -> None:
 )
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
 def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(name: str, proxy: str) -> None:
-    (problem,) = proxy_problems(SERVER, {name: proxy})
+    (problem,) = find_proxy_problems(SERVER, {name: proxy})
 
     assert problem.startswith(f"{name}: ")
     assert "canary" not in problem
@@ -116,12 +116,12 @@ def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(name: str, proxy: 
 def test_a_proxy_that_can_be_used_or_is_not_used_is_not_a_problem(
     environment: dict[str, str],
 ) -> None:
-    assert not list(proxy_problems(SERVER, environment))
+    assert not list(find_proxy_problems(SERVER, environment))
 
 
 def test_the_proxy_of_the_scheme_overrides_the_general_proxy() -> None:
     environment = {"ALL_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:1"}
 
-    assert proxy_of("https", environment) == ("HTTPS_PROXY", "http://b:1")
-    assert proxy_of("http", environment) == ("ALL_PROXY", "http://a:1")
-    assert proxy_of("http", {}) is None
+    assert find_proxy("https", environment) == ("HTTPS_PROXY", "http://b:1")
+    assert find_proxy("http", environment) == ("ALL_PROXY", "http://a:1")
+    assert find_proxy("http", {}) is None

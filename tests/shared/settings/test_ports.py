@@ -7,7 +7,12 @@ import socket
 
 import pytest
 
-from handoff_queue.shared.settings.ports import check_port, free_port, is_free, unusable_port
+from handoff_queue.shared.settings.ports import (
+    build_unusable_port_error,
+    check_port,
+    find_free_port,
+    is_free,
+)
 from handoff_queue.shared.types.errors import UserError
 
 
@@ -28,13 +33,17 @@ def test_a_port_that_another_process_has_on_all_addresses_is_in_use() -> None:
 
 
 def test_a_free_port_is_free() -> None:
-    port = free_port()
+    port = find_free_port()
 
     assert is_free(port)
     check_port(port, "use --port")
 
 
 def test_a_port_that_needs_more_rights_is_not_reported_as_in_use() -> None:
-    line = str(unusable_port(80, PermissionError(errno.EACCES, "Permission denied"), "use --port"))
+    line = str(
+        build_unusable_port_error(
+            80, PermissionError(errno.EACCES, "Permission denied"), "use --port"
+        )
+    )
 
     assert line == "port 80 cannot be used (Permission denied): use --port"

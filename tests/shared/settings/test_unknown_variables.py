@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.settings.unknown_variables import unknown_variables_warning
+from handoff_queue.shared.settings.unknown_variables import build_unknown_variables_warning
 from tests.e2e.test_hostile_environment import service_links
 
 ROOT = Path(__file__).parents[3]
@@ -45,13 +45,13 @@ def test_no_variable_that_the_project_reads_is_unknown() -> None:
         names.update(NAME.findall(path.read_text()))
 
     assert len(names) > 60, "the search finds the names"
-    assert unknown_variables_warning(names) is None
+    assert build_unknown_variables_warning(names) is None
 
 
 def test_the_line_names_each_unknown_variable_and_the_closest_known_one() -> None:
     environment = ("HANDOFF_ZZZ", "HANDOFF_LOG_LEVEL", "HANDOFF_MAX_TOKEN", "handoff_moed", "HOME")
 
-    assert unknown_variables_warning(environment) == (
+    assert build_unknown_variables_warning(environment) == (
         "unknown environment variables are ignored: HANDOFF_MAX_TOKEN (did you mean"
         " HANDOFF_DAY_TOKENS?), HANDOFF_ZZZ, handoff_moed (did you mean HANDOFF_MODE?)"
     )
@@ -71,12 +71,14 @@ def test_the_line_names_each_unknown_variable_and_the_closest_known_one() -> Non
 def test_a_name_with_the_words_of_a_known_name_in_another_order_gets_it(
     name: str, meant: str
 ) -> None:
-    assert str(unknown_variables_warning([name])).endswith(f"{name} (did you mean {meant}?)")
+    assert str(build_unknown_variables_warning([name])).endswith(f"{name} (did you mean {meant}?)")
 
 
 def test_service_links_of_kubernetes_are_not_named() -> None:
     for service in ("HANDOFF", "HANDOFF_QUEUE_REDIS"):
         links = service_links(service)
 
-        assert unknown_variables_warning(links) is None
-        assert "HANDOFF_PROT" in str(unknown_variables_warning({**links, "HANDOFF_PROT": "1"}))
+        assert build_unknown_variables_warning(links) is None
+        assert "HANDOFF_PROT" in str(
+            build_unknown_variables_warning({**links, "HANDOFF_PROT": "1"})
+        )

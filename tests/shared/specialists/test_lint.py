@@ -12,9 +12,9 @@ from handoff_queue.shared.specialists.lint import (
     MAX_INSTRUCTIONS_CHARS,
     OVERLAP,
     LintRule,
+    compute_similarity,
     lint,
-    sections_of,
-    similarity,
+    split_sections,
 )
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.specialists import BUILT_IN
@@ -99,8 +99,8 @@ def test_a_granted_tool_that_the_instructions_never_mention_is_superfluous() -> 
 
 def test_sections_are_split_at_headings_outside_code() -> None:
     text = "Opening.\n## One\na\n```\n## not a heading\n```\n## Two\nb"
-    assert list(sections_of(text)) == ["", "One", "Two"]
-    assert "\n".join(sections_of(text).values()) == text
+    assert list(split_sections(text)) == ["", "One", "Two"]
+    assert "\n".join(split_sections(text).values()) == text
 
 
 BUILT_INS = load_specialists(BUILT_IN)
@@ -109,7 +109,7 @@ BUILT_INS = load_specialists(BUILT_IN)
 def nearest(description: str) -> tuple[float, str]:
     """Return the similarity and the name of the most similar built-in specialist."""
     known = list(BUILT_INS.values())
-    cosines = similarity([*(specialist.description for specialist in known), description])
+    cosines = compute_similarity([*(specialist.description for specialist in known), description])
     return max((cosine, known[a].name) for (a, b), cosine in cosines.items() if b == len(known))
 
 

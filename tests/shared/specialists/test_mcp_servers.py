@@ -10,9 +10,9 @@ import pytest
 
 from handoff_queue.shared.specialists import load_servers, load_specialists, read_specialist
 from handoff_queue.shared.specialists.mcp_servers import (
-    digest_of_listing,
-    listing_file,
-    tool_name,
+    build_tool_name,
+    compute_listing_digest,
+    get_listing_file,
     with_digests,
 )
 from handoff_queue.shared.specialists.tool_grants import grant_spec
@@ -24,7 +24,7 @@ ENTRY: dict[str, Any] = {
     "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
 }
 LISTING = {"forecast": ENTRY}
-DIGEST = digest_of_listing(LISTING)
+DIGEST = compute_listing_digest(LISTING)
 SERVER = f"""weather:
     command: [weather-server]
     tools: [forecast]
@@ -40,7 +40,9 @@ def write(folder: Path, servers: str, listings: object = None, name: str = "mete
     )
     if listings is None:
         listings = {"weather": LISTING}
-    listing_file(file).write_text(listings if isinstance(listings, str) else json.dumps(listings))
+    get_listing_file(file).write_text(
+        listings if isinstance(listings, str) else json.dumps(listings)
+    )
     return file
 
 
@@ -136,7 +138,7 @@ def test_a_fault_is_one_line_with_the_server(servers: str, problem: str, tmp_pat
 )
 def test_a_schema_that_no_model_can_use_is_refused(schema: object, tmp_path: Path) -> None:
     listing = {"forecast": {**ENTRY, "inputSchema": schema}}
-    servers = SERVER.replace(DIGEST, digest_of_listing(listing))
+    servers = SERVER.replace(DIGEST, compute_listing_digest(listing))
 
     with pytest.raises(InvalidSpecialist, match="forecast"):
         read_specialist(write(tmp_path, servers, {"weather": listing}))
@@ -203,4 +205,4 @@ def test_a_digest_is_written_into_the_file_and_nothing_else_changes(
 
 
 def test_a_name_for_the_model_has_only_characters_that_the_provider_takes() -> None:
-    assert tool_name("weather", "maps/tiles.get") == "weather__maps_tiles_get"
+    assert build_tool_name("weather", "maps/tiles.get") == "weather__maps_tiles_get"

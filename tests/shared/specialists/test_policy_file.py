@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.doctor import examine
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel
@@ -20,7 +20,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_without_a_file_the_default_holds() -> None:
-    assert rules_in(None) == PolicyRules()
+    assert read_rules(None) == PolicyRules()
 
 
 def test_a_file_replaces_the_rules(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_file_replaces_the_rules(tmp_path: Path) -> None:
         "    verdict: refuse\n",
     )
 
-    rules = rules_in(file)
+    rules = read_rules(file)
 
     (rule,) = rules.rules
     assert (rule.tools, rule.seen) == (("fetch_url", "crm__*"), ("private", "web"))
@@ -44,7 +44,7 @@ def test_a_file_replaces_the_rules(tmp_path: Path) -> None:
 
 
 def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_path: Path) -> None:
-    rules = rules_in(
+    rules = read_rules(
         written(
             tmp_path,
             "networks:\n"
@@ -55,9 +55,9 @@ def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_pat
     )
 
     assert rules.rules == PolicyRules().rules
-    assert rules.hosts_for("rates") == ("*.rates.example",)
-    assert rules.hosts_for("free") is None
-    assert rules.hosts_for("other") == ()
+    assert rules.get_hosts("rates") == ("*.rates.example",)
+    assert rules.get_hosts("free") is None
+    assert rules.get_hosts("other") == ()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_fault_is_one_line_with_the_file_and_the_field(
     tmp_path: Path, text: str, fault: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        rules_in(written(tmp_path, text))
+        read_rules(written(tmp_path, text))
 
     assert fault in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -113,7 +113,7 @@ def test_a_fault_is_one_line_with_the_file_and_the_field(
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file of a policy"):
-        rules_in(tmp_path / "none.yaml")
+        read_rules(tmp_path / "none.yaml")
 
 
 def test_a_worker_does_not_start_with_a_faulty_policy(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.specialists.tool_grants import grant_limits, grant_spec
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.specialist import SpecialistSpec, Tier, placeholder_spec
+from handoff_queue.shared.types.specialist import SpecialistSpec, Tier, build_placeholder_spec
 from handoff_queue.shared.types.usage import MICROUSD
 from tests.doubles.handoffs import a_spec
 
@@ -31,7 +31,7 @@ def test_a_call_needs_an_approval_if_either_file_says_so() -> None:
 
 
 def test_a_job_planned_before_its_worker_announced_itself_gets_the_workers_own_file() -> None:
-    assert grant_spec(placeholder_spec(OWN.name), OWN) == OWN
+    assert grant_spec(build_placeholder_spec(OWN.name), OWN) == OWN
 
 
 def test_the_model_is_the_one_of_the_own_file() -> None:

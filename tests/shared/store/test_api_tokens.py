@@ -78,7 +78,7 @@ def test_an_expired_token_is_listed_but_not_found(store: Store) -> None:
 
     wait_until(lambda: store.api_tokens.find(secret) is None, expected="the end of the token")
 
-    assert store.api_tokens.all() == [token]
+    assert store.api_tokens.list_all() == [token]
     assert store.api_tokens.has_tokens()
 
 
@@ -100,7 +100,7 @@ def test_tokens_exist_only_until_the_last_is_revoked(store: Store) -> None:
 def test_tokens_are_listed_in_the_order_of_their_creation(store: Store) -> None:
     tokens = [store.api_tokens.create(name, AccessLevel.READ, None)[0] for name in ("c", "a", "b")]
 
-    assert store.api_tokens.all() == tokens
+    assert store.api_tokens.list_all() == tokens
 
 
 def test_a_token_of_another_version_gives_no_access_and_can_be_revoked(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_a_token_of_another_version_gives_no_access_and_can_be_revoked(store: St
     store.connection.redis.hset(keys.TOKENS, token.id, text.replace('"read"', '"owner"'))
 
     assert store.api_tokens.find(secret) is None
-    assert store.api_tokens.all() == []
+    assert store.api_tokens.list_all() == []
     assert store.api_tokens.has_tokens()
     assert store.api_tokens.revoke(token.id)
 

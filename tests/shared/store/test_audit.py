@@ -25,8 +25,8 @@ def test_the_newest_entries_come_in_the_order_of_their_actions(store: Store) -> 
     for entry in entries:
         store.audit.add(entry)
 
-    assert store.audit.newest(10) == entries
-    assert store.audit.newest(2) == entries[1:]
+    assert store.audit.list_newest(10) == entries
+    assert store.audit.list_newest(2) == entries[1:]
 
 
 def test_an_entry_of_another_version_is_skipped(store: Store) -> None:
@@ -34,7 +34,7 @@ def test_an_entry_of_another_version_is_skipped(store: Store) -> None:
     store.connection.redis.xadd(keys.AUDIT, {"e": '{"action": "promote"}'})
     store.connection.redis.xadd(keys.AUDIT, {"other": "field"})
 
-    assert store.audit.newest(10) == [pause_of("writer")]
+    assert store.audit.list_newest(10) == [pause_of("writer")]
 
 
 @pytest.mark.parametrize("at", ["NaN", "1e308", "-1", "Infinity"])
@@ -44,7 +44,7 @@ def test_an_entry_or_a_report_without_a_date_is_skipped(store: Store, at: str) -
     store.connection.redis.xadd(keys.AUDIT, {"e": entry})
     store.connection.redis.lpush(keys.REFUSALS, entry)
 
-    assert store.audit.newest(10) == []
+    assert store.audit.list_newest(10) == []
     assert store.refusals.move_reports() == 0
 
 
@@ -62,7 +62,7 @@ def test_the_stream_does_not_grow_without_end(
 
     # Redis drops whole blocks of 100 entries
     assert 100 <= store.connection.redis.xlen(key) <= 200
-    assert store.audit.newest(1) == [pause_of("role-999", actor)]
+    assert store.audit.list_newest(1) == [pause_of("role-999", actor)]
 
 
 def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.M
 
     assert store.refusals.move_reports() == 1_000
 
-    assert pause_of("writer") in store.audit.newest(10)
+    assert pause_of("writer") in store.audit.list_newest(10)
     assert store.connection.redis.xlen(keys.AUDIT_REFUSALS) <= 200
 
 
@@ -92,7 +92,7 @@ def test_a_report_of_a_worker_has_no_actor_no_chosen_time_and_no_second_line(sto
     )
     store.refusals.move_reports()
 
-    (entry,) = store.audit.newest(1)
+    (entry,) = store.audit.list_newest(1)
 
     assert abs(entry.at - store.connection.now()) < 60
     assert entry.actor is None

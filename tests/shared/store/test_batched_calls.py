@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from tests.doubles.jobs import (
     accounts,
@@ -68,7 +68,7 @@ def test_the_reservation_survives_a_claim_before_the_sweep(store: Store, job_id:
 
 def test_the_reservation_survives_a_claim_that_is_sent_twice(store: Store, job_id: JobId) -> None:
     expire_lease(store, sent(store, job_id))
-    wanted = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w2")
+    wanted = ClaimRequest(job_id, HANDOFF_ID, compute_digest(text_of(HANDOFF_ID)), "w2")
     store.claims.claim(wanted)
     store.claims.claim(wanted)
     assert is_only_reserved(store, job_id)
@@ -137,7 +137,7 @@ def test_an_end_with_an_open_batch_is_settled_by_the_result_of_the_batch(
     finish(created(store, job_id))
     store.due_work.sweep()
     assert is_only_reserved(store, job_id)
-    (unwanted,) = store.unwanted_batches.oldest()
+    (unwanted,) = store.unwanted_batches.list_oldest()
     store.unwanted_batches.settle(unwanted, usage)
     assert nothing_reserved(store, job_id)
     assert accounts(store, job_id).get("usd", 0) == spent
@@ -148,7 +148,7 @@ def test_a_result_of_an_earlier_batch_does_not_settle_a_call_of_a_later_one(
 ) -> None:
     finish(created(store, job_id))
     store.due_work.sweep()
-    (unwanted,) = store.unwanted_batches.oldest()
+    (unwanted,) = store.unwanted_batches.list_oldest()
     key = handoff_key(store, job_id, HANDOFF_ID)
     version = store.connection.redis.hget(key, "end_version").decode()
     assert store.refused_events.reopen_handoff(job_id, HANDOFF_ID, int(version))
@@ -174,16 +174,16 @@ def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_has_ended(
     assert claimed.defer(60, "waits for batch b")
     drop(store, job_id)
     assert is_only_reserved(store, job_id), "the result of the batch settles it"
-    (unwanted,) = store.unwanted_batches.oldest()
+    (unwanted,) = store.unwanted_batches.list_oldest()
     assert (unwanted.batch_id, unwanted.custom_id) == ("msgbatch_1", "c")
     store.unwanted_batches.settle(unwanted, None)
-    assert store.unwanted_batches.oldest() == []
+    assert store.unwanted_batches.list_oldest() == []
 
 
 def test_a_dropped_handoff_waits_for_no_batch(store: Store, job_id: JobId) -> None:
     assert sent(store, job_id).defer(60, "waits for batch b")
     drop(store, job_id)
-    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    info = store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
     assert (info.state, info.doing) == ("dropped", "")
 
 
@@ -191,13 +191,15 @@ def test_a_batch_whose_reply_was_read_is_not_cancelled(store: Store, job_id: Job
     claimed = created(store, job_id)
     claimed.checkpoint(model_reply())
     drop(store, job_id)
-    assert store.unwanted_batches.oldest() == []
+    assert store.unwanted_batches.list_oldest() == []
 
 
 def test_the_wait_for_a_batch_does_not_count_as_time_of_the_handoff(
     store: Store, job_id: JobId
 ) -> None:
-    wanted = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", max_seconds=60)
+    wanted = ClaimRequest(
+        job_id, HANDOFF_ID, compute_digest(text_of(HANDOFF_ID)), "w1", max_seconds=60
+    )
     first = store.claims.claim(wanted)
     assert first.reserve(WORST) is None
     first.checkpoint(INTENDED)

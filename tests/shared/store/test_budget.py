@@ -183,7 +183,7 @@ def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: st
 
     job, handoff = (
         store.jobs.read([job_id])[0],
-        store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
+        store.jobs.read_handoffs(job_id, [first.handoff_id])[first.handoff_id],
     )
     for account in (job, handoff):
         assert (
@@ -219,7 +219,7 @@ def test_a_call_that_was_cut_off_by_a_kill_counts_at_the_price_of_its_own_model(
     first.release()
 
     job = store.jobs.read([job_id])[0]
-    handoff = store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id]
+    handoff = store.jobs.read_handoffs(job_id, [first.handoff_id])[first.handoff_id]
     assert [(account.cost_microusd, account.cut_microusd) for account in (job, handoff)] == [
         (20, 20),
         (20, 20),
@@ -360,7 +360,7 @@ def test_a_handoff_knows_its_own_share(store: Store) -> None:
         claimed.reserve(WORST)
         claimed.checkpoint(model_reply(100, 20, 5))
 
-    handoff_infos = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
+    handoff_infos = store.jobs.read_handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
     assert [(info.turns, info.input_tokens) for info in handoff_infos.values()] == [
         (2, 200),
         (1, 100),

@@ -124,7 +124,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 self.read()[keys.handoff(self.jobs[name[0]], "researcher", HandoffId(name[1]))]
             )["max_turns"]
             if verdict[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.store.daily_budgets.refusal(TENANTS[name[0]]), (
+                assert self.store.daily_budgets.find_refusal(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
 
@@ -201,7 +201,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 account.get(name, 0) for name in ("turns", "input_tokens", "cut_tokens")
             )
             if of_child != self.compared.get(child):
-                step = self.store.jobs.handoffs(self.jobs[parent], [TEAM])[TEAM]
+                step = self.store.jobs.read_handoffs(self.jobs[parent], [TEAM])[TEAM]
                 assert of_child == (step.turns, step.input_tokens, step.cut_tokens)
                 self.compared[child] = of_child
 
@@ -226,7 +226,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
         """Return the levels and limits that cannot allow this call, even after all refunds."""
-        call_cost = {measure.stored_limit: measure.worst(worst) for measure in MEASURES}
+        call_cost = {measure.stored_limit: measure.get_worst(worst) for measure in MEASURES}
         now = self.read()
         levels = self.levels(*name)
         names = ["handoff", "job", *["ancestor"] * (len(levels) - 4), "tenant", "installation"]

@@ -158,20 +158,20 @@ def test_caps_hold_until_they_are_set_again(store: Store) -> None:
 
 
 def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None:
-    assert store.daily_budgets.refusal("ours") is None
+    assert store.daily_budgets.find_refusal("ours") is None
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
     claimed = claim_of(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
-    assert store.daily_budgets.refusal("ours") is None, "set aside is not spent"
+    assert store.daily_budgets.find_refusal("ours") is None, "set aside is not spent"
     claimed.checkpoint(model_reply(1, 1, 5))
     finish(claimed)
 
-    message = str(store.daily_budgets.refusal("ours"))
+    message = str(store.daily_budgets.find_refusal("ours"))
     assert message.startswith(
         "the budget of tenant ours for today is spent ($0.000005 of $0.000005); there is more at"
         " 00:00 UTC, in "
     )
-    assert store.daily_budgets.refusal("theirs") is None
+    assert store.daily_budgets.find_refusal("theirs") is None
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,20 @@ def test_a_cap_that_is_too_low_for_any_call_counts_as_spent_until_it_is_raised(
     first = claim_of(store, "ours")
     first.reserve(WORST)
     first.checkpoint(model_reply(100, 20, 50))
-    assert store.daily_budgets.refusal("ours") is None, "nobody has asked for more than is left"
+    assert store.daily_budgets.find_refusal("ours") is None, (
+        "nobody has asked for more than is left"
+    )
     second = claim_of(store, "ours")
 
     assert {reservation_verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
-    assert message in (str(store.daily_budgets.refusal("ours")))
+    assert message in (str(store.daily_budgets.find_refusal("ours")))
     assert all(
         store.connection.redis.pttl(key) > 0
         for key in store.connection.redis.scan_iter("handoff:day:*")
     )
     store.daily_budgets.set_caps(more)
-    assert store.daily_budgets.refusal("ours") is None
+    assert store.daily_budgets.find_refusal("ours") is None
     second.reserve(WORST)
 
 
@@ -218,13 +220,15 @@ def test_the_smallest_refused_amount_counts_while_it_is_too_large(
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
         assert reservation_verdict(claim_of(store), WorstCase(1, 1, microusd)) == b"max_usd"
-    assert store.daily_budgets.today("ours").installation.needed_microusd == 200
+    assert store.daily_budgets.read_today("ours").installation.needed_microusd == 200
 
     store.daily_budgets.set_caps(DailyCaps(day_usd=220))
     assert reservation_verdict(claim_of(store), WorstCase(1, 1, 250)) == b"max_usd"
 
-    assert store.daily_budgets.today("ours").installation.needed_microusd == 250
-    assert store.daily_budgets.refusal("ours"), "what asks for 200 would fit, and was not what came"
+    assert store.daily_budgets.read_today("ours").installation.needed_microusd == 250
+    assert store.daily_budgets.find_refusal("ours"), (
+        "what asks for 200 would fit, and was not what came"
+    )
 
 
 def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
@@ -238,7 +242,7 @@ def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
     for claimed in (late, granted_claim(store, job_id, "assessor.1")):
         assert reservation_verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
 
-    assert store.daily_budgets.refusal("ours") is None
+    assert store.daily_budgets.find_refusal("ours") is None
 
 
 def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Store) -> None:
@@ -246,7 +250,7 @@ def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Stor
     claim_of(store).reserve(WORST)
     assert reservation_verdict(claim_of(store), WORST) == b"wait"
 
-    assert store.daily_budgets.refusal("ours") is None
+    assert store.daily_budgets.find_refusal("ours") is None
 
 
 @pytest.mark.parametrize(
@@ -269,9 +273,9 @@ def test_the_spent_amount_is_shown_next_to_the_limit(store: Store) -> None:
     claimed = claim_of(store, "ours")
     claimed.reserve(WORST)
     claimed.checkpoint(model_reply(1_000, 200, 50))
-    today = store.daily_budgets.today("ours")
+    today = store.daily_budgets.read_today("ours")
 
     assert str(today.installation) == "$0.00005, 1,200 of 1,000,000 tokens"
     assert str(today.tenant) == "$0.00005 of $0.5, 1,200 tokens"
-    assert str(store.daily_budgets.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
+    assert str(store.daily_budgets.read_today("theirs").tenant) == "$0 of $0.5, 0 tokens"
     assert 0 < today.left_s <= DAY_MS / 1000

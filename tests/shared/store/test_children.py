@@ -106,8 +106,8 @@ def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
     assert [accounts(store, job_id) for job_id in tree] == [accounts(store, tree[2])] * 3
     assert accounts(store, tree[0])["usd"] == 7
     of_handoffs = (
-        store.jobs.handoffs(tree[0], [TEAM])[TEAM],
-        store.jobs.handoffs(tree[1], [TEAM])[TEAM],
+        store.jobs.read_handoffs(tree[0], [TEAM])[TEAM],
+        store.jobs.read_handoffs(tree[1], [TEAM])[TEAM],
     )
     assert [
         (account.turns, account.input_tokens, account.cost_microusd) for account in of_handoffs
@@ -177,11 +177,11 @@ def test_an_ended_child_is_not_changed(store: Store) -> None:
 
 def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None:
     job_id, child, _ = job_tree(store)
-    claimed = store.claims.claim_of_child(job_id, TEAM, child)
+    claimed = store.claims.open_claim_of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
     first = finish_with(claimed, result)
-    again = finish_with(store.claims.claim_of_child(job_id, TEAM, child), result)
+    again = finish_with(store.claims.open_claim_of_child(job_id, TEAM, child), result)
 
     assert first == again
     assert (
@@ -189,7 +189,7 @@ def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None
         == 1
     )
     with pytest.raises(LeaseLost):
-        finish_with(store.claims.claim_of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
+        finish_with(store.claims.open_claim_of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
 def test_a_call_in_flight_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
@@ -213,7 +213,7 @@ def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> 
     drop_handoffs(store, tree[0])
 
     assert all(redis.pttl(keys.job(job_id)) > 60_000 for job_id in tree)
-    assert store.jobs.newest(10) == [tree[0]]
+    assert store.jobs.list_newest(10) == [tree[0]]
     parent, child, grandchild = store.jobs.read(tree)
     assert (parent.parent, child.parent, grandchild.parent) == (None, tree[0], tree[1])
     assert child.submitted_at > 0

@@ -16,8 +16,8 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost, Level, LimitReached
 from handoff_queue.shared.types.events import CancelRequested, HandoffIssued
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -97,7 +97,7 @@ def test_a_handoff_or_job_that_the_store_does_not_have_is_unknown_and_leaves_not
     before = sorted(store.connection.redis.keys())
 
     assert claim(store, job_id, "nobody.1").verdict is ClaimVerdict.UNKNOWN
-    assert claim(store, new_job_id(), "find.1").verdict is ClaimVerdict.UNKNOWN
+    assert claim(store, create_job_id(), "find.1").verdict is ClaimVerdict.UNKNOWN
     assert sorted(store.connection.redis.keys()) == before
 
 
@@ -107,7 +107,7 @@ def test_the_next_claim_continues_after_the_last_checkpoint(store: Store, job_id
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
     expire_lease(store, first)
 
-    assert granted_claim(store, job_id, "find.1", "w2").earlier_checkpoints() == (
+    assert granted_claim(store, job_id, "find.1", "w2").load_earlier_checkpoints() == (
         model_reply(),
         ToolObserved(tool_use_id="t1", text="found"),
     )
@@ -125,7 +125,9 @@ def test_tool_calls_are_counted_at_their_answer_in_every_claim(store: Store, job
         ToolObserved(tool_use_id="t3", text="found")
     )
 
-    assert store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
+    assert (
+        store.jobs.read_handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
+    )
 
 
 def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> None:
@@ -135,7 +137,7 @@ def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> 
         first.checkpoint(*many[at : at + 3_000])
     expire_lease(store, first)
 
-    assert len(granted_claim(store, job_id, "find.1").earlier_checkpoints()) == 9_000
+    assert len(granted_claim(store, job_id, "find.1").load_earlier_checkpoints()) == 9_000
 
 
 def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
@@ -164,7 +166,7 @@ def test_a_released_claim_does_not_count(store: Store, job_id: JobId) -> None:
         granted_claim(store, job_id, "find.1").release()
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
-    assert store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 1
+    assert store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 1
 
 
 def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_claim(
@@ -175,7 +177,7 @@ def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_clai
     first.release()
     second = granted_claim(store, job_id, "find.1", "w2")
 
-    assert second.earlier_checkpoints() == (model_reply(),)
+    assert second.load_earlier_checkpoints() == (model_reply(),)
     with pytest.raises(LeaseLost):
         first.renew()
 
@@ -238,7 +240,7 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
         running.reserve(WorstCase(500, 100, 50))
     running.release()
 
-    assert granted_claim(store, job_id, "find.1", "w2").earlier_checkpoints() == (
+    assert granted_claim(store, job_id, "find.1", "w2").load_earlier_checkpoints() == (
         model_reply(100, 20, 5, stop_reason="pause_turn"),
     )
     assert store.jobs.read([job_id])[0].input_tokens == 100
@@ -252,7 +254,7 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
         return store.payloads.draft(job_id, HANDOFF_ID) != ""
 
     wait_until(is_shown, expected="a heartbeat")
-    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    info = store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
     shown = (info.state, info.worker, info.doing, store.payloads.draft(job_id, HANDOFF_ID))
     assert shown == ("running", "w1", "thinking", "A draft so far")
     assert info.lease_until is not None
@@ -300,7 +302,7 @@ def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: Job
     running.checkpoint(model_reply())
     running.release()
 
-    assert store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 0
+    assert store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 0
 
 
 def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
@@ -320,7 +322,9 @@ def test_a_handoff_spends_no_more_than_its_own_limit_and_that_of_the_claiming_pr
 ) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", max_microusd=issued_with)
-    request = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of("find.1")), "w1", max_microusd=own)
+    request = ClaimRequest(
+        job_id, HANDOFF_ID, compute_digest(text_of("find.1")), "w1", max_microusd=own
+    )
     claimed = store.claims.claim(request)
 
     assert claimed.reserve(WorstCase(10, 10, 100)) is None

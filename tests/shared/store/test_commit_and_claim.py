@@ -13,7 +13,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import a_job, claim, issued_event, text_of, version_of
 
 ROLE = HandoffId("planner.1")
@@ -34,7 +34,7 @@ def decision(store: Store, job_id: JobId) -> Commit:
 
 def claim_request(job_id: JobId) -> ClaimRequest:
     return ClaimRequest(
-        job_id, ROLE, digest_of(text_of(ROLE)), "supervisor:1", WorstCase(10, 10, 0)
+        job_id, ROLE, compute_digest(text_of(ROLE)), "supervisor:1", WorstCase(10, 10, 0)
     )
 
 
@@ -45,7 +45,7 @@ def test_an_issued_handoff_is_claimed_with_its_decision(store: Store, job_id: Jo
 
     assert [item.event.type for item in recorded] == ["handoff_issued"]
     assert (claimed.verdict, claimed.reserved) == (ClaimVerdict.GRANTED, True)
-    assert store.jobs.handoffs(job_id, [ROLE])[ROLE].worker == "supervisor:1"
+    assert store.jobs.read_handoffs(job_id, [ROLE])[ROLE].worker == "supervisor:1"
     assert claim(store, job_id, ROLE, "supervisor:2").verdict is ClaimVerdict.BUSY
 
 
@@ -55,11 +55,11 @@ def test_an_overtaken_decision_claims_nothing(store: Store, job_id: JobId) -> No
     with pytest.raises(VersionConflict):
         store.claims.commit_and_claim(late, claim_request(job_id))
 
-    assert store.jobs.handoffs(job_id, [ROLE]) == {}
+    assert store.jobs.read_handoffs(job_id, [ROLE]) == {}
 
 
 def test_a_refused_claim_does_not_undo_the_decision(store: Store, job_id: JobId) -> None:
-    forged = replace(claim_request(job_id), digest=digest_of("something else"))
+    forged = replace(claim_request(job_id), digest=compute_digest("something else"))
 
     recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), forged)
 

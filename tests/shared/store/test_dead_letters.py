@@ -16,9 +16,9 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import MAX_BODY_CHARS, MAX_LETTERS, DeadLetter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client import client
 from tests.doubles.jobs import a_job, issued_event
 from tests.doubles.sweep_states import QUEUE, age_issued, mark_evaluated
@@ -28,11 +28,11 @@ def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None
     store.dead_letters.add("researcher", "no handoff", "one")
     store.dead_letters.add("writer", "no handoff", "two")
 
-    assert [(letter.queue, letter.body) for letter in store.dead_letters.newest()] == [
+    assert [(letter.queue, letter.body) for letter in store.dead_letters.list_newest()] == [
         ("writer", "two"),
         ("researcher", "one"),
     ]
-    assert [letter.body for letter in store.dead_letters.newest(1)] == ["two"]
+    assert [letter.body for letter in store.dead_letters.list_newest(1)] == ["two"]
 
 
 def test_a_supervisor_removes_letters_after_their_retention_and_all_but_the_newest(
@@ -44,7 +44,7 @@ def test_a_supervisor_removes_letters_after_their_retention_and_all_but_the_newe
 
     store.dead_letters.forget_old()
 
-    assert [letter.body for letter in store.dead_letters.newest()] == ["new"]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == ["new"]
     assert store.connection.redis.llen(keys.DEAD) == 2, "its age is unknown"
 
     store.connection.redis.rpush(keys.DEAD, *["no JSON"] * MAX_LETTERS)
@@ -57,16 +57,16 @@ def test_a_letter_of_another_version_does_not_hide_the_readable_letters(store: S
     store.connection.redis.lpush(keys.DEAD, '{"form": "of another version"}', "no JSON")
     store.dead_letters.add("writer", "no handoff", "two")
 
-    assert [letter.body for letter in store.dead_letters.newest()] == ["two", "one"]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == ["two", "one"]
     assert store.dead_letters.drop_all() == 4
 
 
 def test_a_letter_keeps_its_name_when_others_arrive(store: Store) -> None:
     store.dead_letters.add("researcher", "no handoff", "one")
-    (before,) = store.dead_letters.newest()
+    (before,) = store.dead_letters.list_newest()
     store.dead_letters.add("researcher", "no handoff", "one")
 
-    names = [letter.id for letter in store.dead_letters.newest()]
+    names = [letter.id for letter in store.dead_letters.list_newest()]
     assert names[1] == before.id
     assert len(set(names)) == 2
 
@@ -74,11 +74,11 @@ def test_a_letter_keeps_its_name_when_others_arrive(store: Store) -> None:
 def test_a_single_letter_can_be_dropped(store: Store) -> None:
     for body in ("one", "two", "three"):
         store.dead_letters.add("researcher", "no handoff", body)
-    second = store.dead_letters.newest()[1]
+    second = store.dead_letters.list_newest()[1]
 
     assert store.dead_letters.drop(second)
     assert not store.dead_letters.drop(second)
-    assert [letter.body for letter in store.dead_letters.newest()] == ["three", "one"]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == ["three", "one"]
 
 
 def test_all_letters_are_dropped(store: Store) -> None:
@@ -86,13 +86,13 @@ def test_all_letters_are_dropped(store: Store) -> None:
         store.dead_letters.add("researcher", "no handoff", body)
 
     assert (store.dead_letters.drop_all(), store.dead_letters.drop_all()) == (2, 0)
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []
 
 
 def test_a_long_letter_is_cut_and_states_the_length_of_the_message(store: Store) -> None:
     store.dead_letters.add("writer", "not JSON", "x" * 5_000_000)
 
-    (letter,) = store.dead_letters.newest()
+    (letter,) = store.dead_letters.list_newest()
     assert letter.body == "x" * MAX_BODY_CHARS
     assert (
         letter.reason
@@ -103,7 +103,7 @@ def test_a_long_letter_is_cut_and_states_the_length_of_the_message(store: Store)
 def test_half_a_surrogate_pair_is_kept_as_escaped_text(store: Store) -> None:
     store.dead_letters.add_unreadable("writer", "no handoff", json.loads('"a\\ud800"'))
 
-    assert [letter.body for letter in store.dead_letters.newest()] == ["a\\ud800"]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == ["a\\ud800"]
 
 
 # Handoffs that this version cannot read
@@ -120,7 +120,7 @@ def unreadable_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     text = json.dumps(
         {"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task}
     )
-    event = issued_event(FUTURE).model_copy(update={"handoff": ref(text)})
+    event = issued_event(FUTURE).model_copy(update={"handoff": make_ref(text)})
     store.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
     age_issued(store, job_id, 60, FUTURE)
     return job_id, text
@@ -132,7 +132,7 @@ def test_a_handoff_of_another_version_is_left_to_that_version_and_later_becomes_
     job_id, text = unreadable_handoff(store)
 
     assert not store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text)
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []
     assert store.due_work.sweep().due == {job_id: [FUTURE]}, (
         "published again, for somebody who knows it"
     )
@@ -140,7 +140,7 @@ def test_a_handoff_of_another_version_is_left_to_that_version_and_later_becomes_
     assert store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     mark_evaluated(store, job_id)
     assert store.due_work.sweep().due == {}
-    assert [letter.body for letter in store.dead_letters.newest()] == [text]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == [text]
 
 
 def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
@@ -149,29 +149,29 @@ def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
     _, text = unreadable_handoff(store)
     (tmp_path / "script.dead_letter_unreadable.after").write_text("drop")
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
-    failpoints.folder.cache_clear()
+    failpoints.get_folder.cache_clear()
 
     try:
         with pytest.raises(StoreUnavailable):
             store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     finally:
         monkeypatch.undo()
-        failpoints.folder.cache_clear()
+        failpoints.get_folder.cache_clear()
 
-    assert [letter.body for letter in store.dead_letters.newest()] == [text]
+    assert [letter.body for letter in store.dead_letters.list_newest()] == [text]
 
 
 def test_a_worker_that_knows_the_version_may_claim_at_any_time(store: Store) -> None:
     job_id, text = unreadable_handoff(store)
     store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text)
 
-    claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
+    claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, compute_digest(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
     assert not store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0), (
         "a second copy, that nobody waits for"
     )
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []
 
 
 @pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
@@ -188,9 +188,9 @@ def test_a_retried_letter_is_found_by_the_next_sweep(
     )
     assert store.due_work.sweep().due == {}
 
-    jobs.requeue_dead(store.dead_letters.newest()[0])
+    jobs.requeue_dead(store.dead_letters.list_newest()[0])
 
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []
     assert store.due_work.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
 
@@ -202,7 +202,7 @@ def test_a_retry_of_a_long_dead_letter_uses_the_complete_handoff(
     job_id, text = unreadable_handoff(store, "long " * MAX_BODY_CHARS)
     store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.requeue_dead(store.dead_letters.newest()[0])
+    jobs.requeue_dead(store.dead_letters.list_newest()[0])
 
     assert store.due_work.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
@@ -220,10 +220,10 @@ def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_ur
     ):
         store.dead_letters.add(QUEUE, "unreadable", body)
         if why == "runs":
-            store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
+            store.claims.claim(ClaimRequest(job_id, FUTURE, compute_digest(text), "w2"))
         with pytest.raises(UserError, match=why):
-            jobs.requeue_dead(store.dead_letters.newest()[0])
-    assert len(store.dead_letters.newest()) == 4
+            jobs.requeue_dead(store.dead_letters.list_newest()[0])
+    assert len(store.dead_letters.list_newest()) == 4
     jobs.store.connection.close()
 
 
@@ -233,4 +233,4 @@ def test_a_letter_without_a_date_is_skipped(store: Store, at: str) -> None:
     letter = f'{{"at": {at}, "queue": "writer", "reason": "r", "body": "b"}}'
     store.connection.redis.lpush(keys.DEAD, letter)
 
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []

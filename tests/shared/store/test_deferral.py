@@ -65,7 +65,7 @@ def waiting_line(store: Store) -> list[bytes]:
 def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
     before = redis_time_s(store)
     deferred_claim(store, job_id, 60)
-    info = store.jobs.handoffs(job_id, [A])[A]
+    info = store.jobs.read_handoffs(job_id, [A])[A]
     assert (info.state, info.claims, info.doing, info.waits) == (
         "issued",
         0,
@@ -88,7 +88,7 @@ def test_a_second_message_does_not_run_a_deferred_handoff_early(
 ) -> None:
     deferred_claim(store, job_id)
     assert claim(store, job_id, "a.1").verdict is ClaimVerdict.DEFERRED
-    assert store.jobs.handoffs(job_id, [A])[A].claims == 0
+    assert store.jobs.read_handoffs(job_id, [A])[A].claims == 0
 
 
 def test_a_deferred_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
@@ -102,11 +102,11 @@ def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
     deferred_claim(store, job_id)
     end_deferral(store, job_id)
     assert store.due_work.sweep().due == {job_id: [A]}
-    info = store.jobs.handoffs(job_id, [A])[A]
+    info = store.jobs.read_handoffs(job_id, [A])[A]
     assert (info.lost, info.waits, info.deferred_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")
-    assert again.earlier_checkpoints() == (model_reply(),)
-    assert store.jobs.handoffs(job_id, [A])[A].claims == 1
+    assert again.load_earlier_checkpoints() == (model_reply(),)
+    assert store.jobs.read_handoffs(job_id, [A])[A].claims == 1
 
 
 def test_the_chord_of_a_deferred_handoff_waits(store: Store, job_id: JobId) -> None:

@@ -44,5 +44,5 @@ def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_i
     running.heartbeat("thinking", "Too early to leave by itself")
     assert store.payloads.draft(job_id, HANDOFF_ID) == ""
 
-    store.connection.script_for_each("renew_lease", [running.renewal()])
+    store.connection.run_script_for_each("renew_lease", [running.build_renewal()])
     assert store.payloads.draft(job_id, HANDOFF_ID) == "Too early to leave by itself"

@@ -17,9 +17,9 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, MessagesWaiting
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, UserMessageSent
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_word
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -53,7 +53,7 @@ def job_id(store: Store) -> JobId:
 def planner_claim(store: Store, job_id: JobId) -> HandoffClaim:
     """Return the claim of the planner after the model's reply."""
     request = ClaimRequest(
-        job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", evaluation_id=LOOK
+        job_id, FIRST, compute_digest(text_of(FIRST)), "supervisor:1", evaluation_id=LOOK
     )
     claimed = store.claims.claim(request)
     claimed.reserve(WorstCase(10, 10, 0))
@@ -78,7 +78,7 @@ def next_decision(store: Store, job_id: JobId) -> Commit:
 
 def next_claim(job_id: JobId) -> ClaimRequest:
     return ClaimRequest(
-        job_id, NEXT, digest_of(text_of(NEXT)), "supervisor:1", WorstCase(10, 10, 0)
+        job_id, NEXT, compute_digest(text_of(NEXT)), "supervisor:1", WorstCase(10, 10, 0)
     )
 
 
@@ -110,7 +110,7 @@ def test_a_role_that_must_take_a_message_neither_ends_nor_commits(
     store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     decision, result = next_decision(store, job_id), result_of(planner_claim)
-    event = UserMessageSent(message_id=new_word(), text=ref("Shorter."))
+    event = UserMessageSent(message_id=create_word(), text=make_ref("Shorter."))
     store.user_messages.send(job_id, event, "Shorter.")
     end = planner_claim.finish_request(result, (finished_event(result),), takes_messages=True)
 
@@ -208,7 +208,7 @@ def test_the_counts_of_handoffs_continue(
 ) -> None:
     end_and_continue(store, planner_claim)
 
-    assert store.job_summaries.of(job_id).tally == HandoffTally(
+    assert store.job_summaries.read(job_id).tally == HandoffTally(
         issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
     )
 
@@ -249,7 +249,7 @@ def test_the_payloads_of_both_are_stored(
     order = replace(next_decision(store, job_id), payloads=["what is decided"])
     store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
-    digests = [digest_of("what is decided"), result_of(planner_claim).content_digest]
+    digests = [compute_digest("what is decided"), result_of(planner_claim).content_digest]
     assert set(store.payloads.get(job_id, digests)) == set(digests)
 
 
@@ -265,4 +265,4 @@ def test_the_end_of_the_job_can_follow(
     store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
     assert event_types(store, job_id) == ["handoff_finished", "job_ended"]
-    assert store.jobs.handoffs(job_id, [STEP])[STEP].state == "dropped"
+    assert store.jobs.read_handoffs(job_id, [STEP])[STEP].state == "dropped"

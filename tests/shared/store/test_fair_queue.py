@@ -24,7 +24,7 @@ from handoff_queue.shared.store.fair_queue import (
     FIRST_HEADER,
     MEMBER_HEADER,
     TAKE,
-    dequeue_arguments,
+    build_dequeue_arguments,
     enqueue_arguments,
     take_arguments,
 )
@@ -74,7 +74,7 @@ class Queue:
         if element.endswith(ALONE_SUFFIX):
             return tag_of(element)
         return tag_of(
-            self.client.eval(DEQUEUE.text, *dequeue_arguments(QUEUE, json.loads(element)))
+            self.client.eval(DEQUEUE.text, *build_dequeue_arguments(QUEUE, json.loads(element)))
             or element
         )
 

@@ -20,7 +20,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.ids import HandoffId, new_job_id
+from handoff_queue.shared.types.ids import HandoffId, create_job_id
 from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.jobs import a_job, granted_claim
 from tests.doubles.queue_access import queue_consumer, send, step_of
@@ -213,7 +213,7 @@ def test_a_purge_empties_the_queue_and_wanted_messages_are_found_again(
 def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
     app: Celery, store: Store
 ) -> None:
-    job_id = new_job_id()
+    job_id = create_job_id()
     store.connection.redis.script_flush()
     publish_each(
         app,

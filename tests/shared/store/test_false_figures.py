@@ -80,14 +80,14 @@ def test_a_negative_amount_of_a_call_lowers_no_counter(store: Store, name: str) 
     month = keys.schedule_month("news", MONTH)
     store.connection.redis.hset(keys.job(job_id), "month", month)
     spend(store, job_id, "find.1")
-    before = store.daily_budgets.today("acme")
+    before = store.daily_budgets.read_today("acme")
 
     spend(store, job_id, "find.2", unchecked(**{name: -1_000}))
 
     after = accounts(store, job_id)
     assert (after["input_tokens"], after["output_tokens"], after["usd"]) == (300, 80, 50)
-    assert store.daily_budgets.today("acme").tenant == before.tenant
-    assert store.daily_budgets.today("acme").installation == before.installation
+    assert store.daily_budgets.read_today("acme").tenant == before.tenant
+    assert store.daily_budgets.read_today("acme").installation == before.installation
     assert store.schedules.read_spent_microusd("news", MONTH) == 50
 
 
@@ -115,7 +115,7 @@ def test_a_huge_result_neither_empties_nor_blocks_the_verified_usage(
             verify(store, job_id, 1, 300, 80, microusd)
 
     store.refusals.move_reports()
-    assert store.daily_budgets.today("acme").tenant.microusd == MAX_MICROUSD
+    assert store.daily_budgets.read_today("acme").tenant.microusd == MAX_MICROUSD
     assert store.schedules.read_spent_microusd("news", MONTH) == MAX_MICROUSD
     issue(store, job_id, "find.1")
     answer = reservation_answer(granted_claim(store, job_id, "find.1"), CALL)
@@ -166,7 +166,7 @@ def test_a_false_figure_of_a_day_is_not_in_the_spending(store: Store, text: str)
     store.connection.redis.hset(keys.spending(day), mapping={f"usd\t{labels}": text})
     store.connection.redis.expire(keys.spending(day), 60)
 
-    assert store.spending.days([day]) == []
+    assert store.spending.read_days([day]) == []
 
 
 @pytest.mark.parametrize("text", NUMBERS)
@@ -187,7 +187,7 @@ def test_false_fields_of_a_handoff_stop_no_reader(store: Store, text: bytes) -> 
     fields = {*store.connection.redis.hkeys(key), *FIGURES, "tools", "heartbeat", "doing", "child"}
     store.connection.redis.hset(key, mapping=dict.fromkeys(fields - {b"role"}, text))
 
-    info = store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
+    info = store.jobs.read_handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
 
     assert (info.turns, info.usage.input_tokens, info.lease_until) == (0, 0, None)
 
@@ -201,8 +201,8 @@ def test_false_figures_of_a_child_job_stop_no_job_above_it(store: Store, text: s
     key = handoff_key(store, parent, HandoffId("team.1"))
     store.connection.redis.hset(key, mapping={f"before_{name}": text for name in FIGURES})
 
-    info = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
-    claimed = store.claims.claim_of_child(parent, HandoffId("team.1"), child)
+    info = store.jobs.read_handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
+    claimed = store.claims.open_claim_of_child(parent, HandoffId("team.1"), child)
 
     assert info.turns == 0
     assert finish_with(claimed, result_of(claimed)).recorded

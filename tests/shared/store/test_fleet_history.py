@@ -13,7 +13,7 @@ from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import MAX_FIGURE, Usage
 from tests.doubles.jobs import (
@@ -51,7 +51,7 @@ def test_a_sample_names_the_bucket_of_its_calls_and_their_use_of_it(
     store: Store, job_id: JobId
 ) -> None:
     claimed = store.claims.claim(
-        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), compute_digest(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(model_reply())
     used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
@@ -136,7 +136,7 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
     store: Store, job_id: JobId
 ) -> None:
     claimed = store.claims.claim(
-        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), compute_digest(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(model_reply())
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)

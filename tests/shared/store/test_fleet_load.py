@@ -45,7 +45,11 @@ def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId)
         "researcher",
         "host:1",
     )
-    assert (load.open_jobs, load.busy("researcher"), load.count_deferred("researcher")) == (1, 1, 0)
+    assert (
+        load.open_jobs,
+        load.count_busy_slots("researcher"),
+        load.count_deferred("researcher"),
+    ) == (1, 1, 0)
 
 
 def test_an_ended_job_is_not_open_while_its_webhook_is_pending(store: Store, job_id: JobId) -> None:
@@ -65,7 +69,7 @@ def test_a_handoff_that_waits_for_its_provider_is_deferred_without_a_slot(
 
     load = store.fleet_load.now()
 
-    assert (load.busy("researcher"), load.count_deferred("researcher")) == (0, 1)
+    assert (load.count_busy_slots("researcher"), load.count_deferred("researcher")) == (0, 1)
     assert [handoff.doing for handoff in load.at_work] == ["rate limit"]
 
 
@@ -73,10 +77,10 @@ def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
     store: Store, job_id: JobId
 ) -> None:
     expire_lease(store, granted_claim(store, job_id, "a.1"))
-    before = store.fleet_load.now().busy("researcher")
+    before = store.fleet_load.now().count_busy_slots("researcher")
     store.due_work.sweep()
 
-    assert (before, store.fleet_load.now().busy("researcher")) == (1, 0)
+    assert (before, store.fleet_load.now().count_busy_slots("researcher")) == (1, 0)
 
 
 def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(

@@ -13,7 +13,7 @@ from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, finish_with, issue, model_reply, result_of, text_of
@@ -80,7 +80,7 @@ def test_a_handoff_finishes_with_any_garbage_in(
     issue(store_with_shared_keys, job_id, "a.1")
     BREAKS[place](store_with_shared_keys.connection.redis, garbage)
 
-    claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
+    claiming = ClaimRequest(job_id, HandoffId("a.1"), compute_digest(text_of("a.1")), "w")
     claimed = store_with_shared_keys.claims.claim(claiming)
     assert claimed.reserve(WorstCase(1_000, 1_000, 5), ExpectedUsage(BUCKET, 400, 500)) is None
     claimed.report_limits(RateLimits(requests=Allowance(100, 100)))
@@ -89,8 +89,8 @@ def test_a_handoff_finishes_with_any_garbage_in(
 
     samples, _ = store_with_shared_keys.history.read([ROLE])
     assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"
-    assert store_with_shared_keys.daily_budgets.refusal("default") is None
-    assert store_with_shared_keys.presence.presence([job_id]).unclaimed == {}
+    assert store_with_shared_keys.daily_budgets.find_refusal("default") is None
+    assert store_with_shared_keys.presence.read_presence([job_id]).unclaimed == {}
     assert store_with_shared_keys.presence.load_served_specialists() == {}
     assert store_with_shared_keys.presence.announce_supervisor("s") == 0
     assert store_with_shared_keys.fleet_load.now().open_jobs >= 1

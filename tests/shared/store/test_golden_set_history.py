@@ -28,13 +28,13 @@ def test_the_newest_run_comes_first_and_a_continued_run_replaces_its_summary(sto
     for run in (a_run("a"), a_run("b"), a_run("a", ended_at=2.5), a_run("a", golden="other.jsonl")):
         store.evaluations.add(run)
 
-    runs = [(run.run, run.golden, run.ended_at) for run in store.evaluations.newest()]
+    runs = [(run.run, run.golden, run.ended_at) for run in store.evaluations.list_newest()]
     assert runs == [
         ("a", "other.jsonl", 1.5),
         ("a", "golden.jsonl", 2.5),
         ("b", "golden.jsonl", 1.5),
     ]
-    assert store.evaluations.newest(1) == [a_run("a", golden="other.jsonl")]
+    assert store.evaluations.list_newest(1) == [a_run("a", golden="other.jsonl")]
 
 
 def test_the_history_is_bounded_and_expires(store: Store) -> None:
@@ -43,7 +43,7 @@ def test_the_history_is_bounded_and_expires(store: Store) -> None:
 
     store.evaluations.add(a_run("new"))
 
-    names = [run.run for run in store.evaluations.newest()]
+    names = [run.run for run in store.evaluations.list_newest()]
     assert (len(names), names[0], names[-1]) == (MAX_RUNS, "new", f"r{MAX_RUNS - 2}")
     assert 0 < redis.ttl(keys.EVALUATIONS) <= KEEP_S
 
@@ -52,7 +52,7 @@ def test_a_summary_that_cannot_be_read_is_skipped(store: Store) -> None:
     store.evaluations.add(a_run("a"))
     store.connection.redis.lpush(keys.EVALUATIONS, "{}")
 
-    assert store.evaluations.newest() == [a_run("a")]
+    assert store.evaluations.list_newest() == [a_run("a")]
 
 
 def test_a_variant_without_a_trial_has_no_share() -> None:

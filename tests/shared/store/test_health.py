@@ -17,7 +17,7 @@ from tests.refusals import refusal_of
 
 
 def test_the_facts_describe_this_redis(store: Store) -> None:
-    facts = store.health.facts()
+    facts = store.health.read_facts()
 
     assert facts.version >= (6, 2)
     assert (facts.is_primary, facts.append_only, facts.eviction) == (True, False, "noeviction")
@@ -31,7 +31,7 @@ def test_info_gives_the_settings_that_redis_keeps_private(store: Store, redis_ur
     )
     restricted = open_store(f"redis://reader:secret@{redis_url.split('@')[1]}", Settings())
 
-    facts = restricted.health.facts()
+    facts = restricted.health.read_facts()
 
     restricted.connection.close()
     store.connection.redis.acl_deluser("reader")
@@ -40,7 +40,7 @@ def test_info_gives_the_settings_that_redis_keeps_private(store: Store, redis_ur
 
 def test_an_absent_redis_has_the_usual_error() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        open_store("redis://127.0.0.1:1/0", Settings()).health.facts()
+        open_store("redis://127.0.0.1:1/0", Settings()).health.read_facts()
 
 
 def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
     server.start()
     store = open_store(server.url, Settings())
     try:
-        for look in (store.health.facts, store.health.check_no_cluster):
+        for look in (store.health.read_facts, store.health.check_no_cluster):
             with pytest.raises(UnusableRedis, match="Redis Cluster, which is not supported"):
                 look()
     finally:
@@ -85,11 +85,11 @@ def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(
     store.connection.redis.lrem("researcher", 1, "a.1")
     issue(store, job_id, "c.1", role="writer")
 
-    assert store.health.depths() == [
+    assert store.health.read_depths() == [
         QueueDepth("researcher", messages=2, waiting_handoffs=1),
         QueueDepth("writer", messages=0, waiting_handoffs=1),
     ]
 
 
 def test_a_new_system_has_no_queues(store: Store) -> None:
-    assert store.health.depths() == []
+    assert store.health.read_depths() == []

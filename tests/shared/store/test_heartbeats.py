@@ -20,7 +20,7 @@ def test_a_countdown_does_not_cause_one_heartbeat_per_second(store: Store) -> No
         """
         running._heartbeat_at = time.monotonic() - since_s
         running.heartbeat(doing)
-        return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
+        return store.jobs.read_handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
 
     assert activity_after("waiting 12 s: rate limit", 1.0) == "waiting 12 s: rate limit"
     assert activity_after("waiting 11 s: rate limit", 1.0) == "waiting 12 s: rate limit"

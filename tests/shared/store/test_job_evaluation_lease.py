@@ -18,7 +18,7 @@ from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
 from tests.doubles.jobs import a_job, finish, issue, issued_event, version_of
 from tests.doubles.sweep_states import (
     add_unfinished_evaluations,
@@ -53,7 +53,7 @@ def job_id(store: Store) -> JobId:
 def test_an_evaluation_reads_the_journal_after_a_version(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, CancelRequested())
 
-    lease = store.evaluation_leases.at(job_id)
+    lease = store.evaluation_leases.open(job_id)
 
     assert [*chain(*lease.begin())] == store.journal.read(job_id)
     assert [*chain(*lease.begin(1))] == store.journal.read(job_id, 1)
@@ -64,19 +64,19 @@ def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
     many = [CancelRequested()] * (MAX_EVENTS_A_READ + 5)
     store.journal.commit(Commit(job_id=job_id, expected=1, events=many))
 
-    events = chain(*store.evaluation_leases.at(job_id).begin())
+    events = chain(*store.evaluation_leases.open(job_id).begin())
     assert [recorded.version for recorded in events] == list(range(1, MAX_EVENTS_A_READ + 7))
 
 
 def test_an_evaluation_of_an_unknown_job_is_not_recorded(store: Store) -> None:
-    nobody = new_job_id()
+    nobody = create_job_id()
 
-    assert [*chain(*store.evaluation_leases.at(nobody).begin())] == []
+    assert [*chain(*store.evaluation_leases.open(nobody).begin())] == []
     assert not store.connection.redis.exists(keys.job(nobody))
 
 
 def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId) -> None:
-    evaluation = store.evaluation_leases.at(job_id)
+    evaluation = store.evaluation_leases.open(job_id)
     evaluation.begin()
     evaluation.begin()
 
@@ -87,7 +87,7 @@ def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId
 def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     store: Store, job_id: JobId, how_it_ends: str
 ) -> None:
-    ending, later = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
+    ending, later = store.evaluation_leases.open(job_id), store.evaluation_leases.open(job_id)
     ending.begin()
     later.begin()
     recorded = store.connection.redis.hget(keys.job(job_id), "evaluations")
@@ -116,7 +116,7 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
 
 
 def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> None:
-    evaluation = store.evaluation_leases.at(job_id)
+    evaluation = store.evaluation_leases.open(job_id)
     evaluation.begin()
 
     with pytest.raises(VersionConflict):
@@ -134,7 +134,7 @@ def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> Non
 
 def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
     evaluation, event = (
-        store.evaluation_leases.at(job_id),
+        store.evaluation_leases.open(job_id),
         issued_event("judge.1", role="judge", group=None),
     )
     issue(store, job_id, "judge.1", role="judge", group=None)
@@ -158,7 +158,7 @@ def test_no_evaluation_begins_after_too_many_without_an_end(store: Store, job_id
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
 
     with pytest.raises(PoisonJob):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_the_process_that_gives_up_a_job_runs_alone_and_may_freeze(
@@ -166,20 +166,20 @@ def test_the_process_that_gives_up_a_job_runs_alone_and_may_freeze(
 ) -> None:
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
     with pytest.raises(PoisonJob):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
     with pytest.raises(TooManyEvaluators):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S, GIVEN_UP_S + 1)
     with pytest.raises(PoisonJob):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_one_evaluation_less_than_the_limit_is_not_a_reason(store: Store, job_id: JobId) -> None:
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
 
-    assert store.evaluation_leases.at(job_id).begin()
+    assert store.evaluation_leases.open(job_id).begin()
 
 
 def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is_due_soon(
@@ -190,7 +190,7 @@ def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is
 
     before = redis_time_s(store)
     with pytest.raises(TooManyEvaluators):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
     due = store.connection.redis.zscore(keys.DUE, job_id) / 1000
     assert before <= due - COALESCING_S <= redis_time_s(store)
@@ -205,20 +205,20 @@ def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
 ) -> None:
     add_unfinished_evaluations(store, job_id, SILENT_AGES_S[-1])
 
-    assert store.evaluation_leases.at(job_id).begin()
+    assert store.evaluation_leases.open(job_id).begin()
     with pytest.raises(TooManyEvaluators):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_the_limit_of_frozen_evaluations_applies_before_any_is_given_up(
     store: Store, job_id: JobId
 ) -> None:
     add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_FAILED_EVALUATIONS - 1)))
-    assert store.evaluation_leases.at(job_id).begin()
+    assert store.evaluation_leases.open(job_id).begin()
 
     add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_FAILED_EVALUATIONS)))
     with pytest.raises(TooManyEvaluators):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_evaluations_that_started_before_the_first_was_given_up_count_as_one(
@@ -229,12 +229,12 @@ def test_evaluations_that_started_before_the_first_was_given_up_count_as_one(
         store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_FAILED_EVALUATIONS))
     )
 
-    assert store.evaluation_leases.at(job_id).begin()
+    assert store.evaluation_leases.open(job_id).begin()
 
 
 def test_any_number_of_evaluations_may_begin_at_once(store: Store, job_id: JobId) -> None:
     for _ in range(5 * MAX_FAILED_EVALUATIONS):
-        assert store.evaluation_leases.at(job_id).begin()
+        assert store.evaluation_leases.open(job_id).begin()
 
 
 def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
@@ -243,7 +243,7 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=lease_s))
     leases, job_id = Leases(redis_url, lease_s, watchdog=False), a_job(store)
     leases.start()
-    slow, frozen = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
+    slow, frozen = store.evaluation_leases.open(job_id), store.evaluation_leases.open(job_id)
     slow.begin()
     frozen.begin()
     began = last_heartbeats_ms(store, job_id)
@@ -261,11 +261,11 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
 
 
 def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
-    evaluation = store.evaluation_leases.at(job_id)
+    evaluation = store.evaluation_leases.open(job_id)
     evaluation.begin()
     evaluation.remove_note()
 
-    store.connection.script("lease_job_evaluation", *evaluation.heartbeat)
+    store.connection.run_script("lease_job_evaluation", *evaluation.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
@@ -275,12 +275,12 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
     redis = store.connection.redis
     first = redis.hget(keys.job(job_id), "evaluations").decode().partition(":")[0]
 
-    store.connection.script(
+    store.connection.run_script(
         "lease_job_evaluation", [keys.job(job_id), keys.DUE], [first, "heartbeat"]
     )
 
     with pytest.raises(TooManyEvaluators):  # one evaluation is open, so the job is not given up
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) -> None:
@@ -288,7 +288,7 @@ def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) 
     simulate_silence(store, SILENT_AGES_S[0])
 
     with pytest.raises(TooManyEvaluators):
-        store.evaluation_leases.at(job_id).begin()
+        store.evaluation_leases.open(job_id).begin()
 
 
 def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchanged(

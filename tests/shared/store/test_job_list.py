@@ -13,7 +13,7 @@ from handoff_queue.shared.store.jobs import JOBS_A_ROUND_TRIP
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -27,7 +27,7 @@ from tests.doubles.jobs import (
 
 def submit_together(store: Store, count: int) -> list[JobId]:
     """Submit jobs in one round trip, so that several jobs have the same millisecond."""
-    job_ids = [new_job_id() for _ in range(count)]
+    job_ids = [create_job_id() for _ in range(count)]
     due_at = store.connection.now() + 3_600
     problems = store.journal.commit_each(
         [
@@ -55,7 +55,7 @@ def test_jobs_of_one_millisecond_are_listed_in_the_order_of_their_submission(
     scores = [store.connection.redis.zscore(keys.JOBS, job_id) for job_id in job_ids]
     assert len({int(score) for score in scores}) < 200, "some jobs share a millisecond"
     assert all(earlier < later for earlier, later in pairwise(scores))
-    assert store.jobs.newest(200) == job_ids[::-1]
+    assert store.jobs.list_newest(200) == job_ids[::-1]
 
 
 def test_the_place_in_the_list_does_not_change_the_time_of_submission(store: Store) -> None:
@@ -72,10 +72,10 @@ def test_the_list_is_filtered_by_status_and_by_tenant(store: Store) -> None:
     queued = with_status(store, JobStatus.QUEUED, "ann")
 
     is_open = frozenset({JobStatus.RUNNING, JobStatus.QUEUED})
-    assert store.jobs.newest(9, JobFilter(statuses=is_open)) == [queued, running]
-    assert store.jobs.newest(9, JobFilter(tenant="ann")) == [queued, failed]
-    assert store.jobs.newest(9, JobFilter(is_open, "ann")) == [queued]
-    assert store.jobs.newest(9, JobFilter(tenant="an")) == []
+    assert store.jobs.list_newest(9, JobFilter(statuses=is_open)) == [queued, running]
+    assert store.jobs.list_newest(9, JobFilter(tenant="ann")) == [queued, failed]
+    assert store.jobs.list_newest(9, JobFilter(is_open, "ann")) == [queued]
+    assert store.jobs.list_newest(9, JobFilter(tenant="an")) == []
 
 
 def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
@@ -94,8 +94,11 @@ def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
     store.connection.redis.hset(keys.job(ended), "status", "cancelled")
 
     waiting = JobFilter(frozenset({JobStatus.WAITING}))
-    assert store.jobs.newest(9, waiting) == [approval, asks]
-    assert store.jobs.newest(9, JobFilter(frozenset({JobStatus.RUNNING}))) == [running, answered]
+    assert store.jobs.list_newest(9, waiting) == [approval, asks]
+    assert store.jobs.list_newest(9, JobFilter(frozenset({JobStatus.RUNNING}))) == [
+        running,
+        answered,
+    ]
     assert [info.asked_at for info in store.jobs.read([approval, answered, ended])] == [
         12.0,
         None,
@@ -113,12 +116,12 @@ def test_the_filter_and_the_summary_agree_on_waiting_jobs(store: Store) -> None:
                 if question:
                     store.connection.redis.hset(keys.progress(job_id), mapping=question)
 
-    job_ids = store.jobs.newest(99)
+    job_ids = store.jobs.list_newest(99)
     assert len(job_ids) == 18
     for status in JobStatus:
         job_infos = store.jobs.read(job_ids)
         expected = [info.job_id for info in job_infos if info.status is status]
-        assert store.jobs.newest(99, JobFilter(frozenset({status}))) == expected
+        assert store.jobs.list_newest(99, JobFilter(frozenset({status}))) == expected
 
 
 def test_the_list_is_filtered_by_age(store: Store) -> None:
@@ -126,8 +129,8 @@ def test_the_list_is_filtered_by_age(store: Store) -> None:
     for place, job_id in enumerate(job_ids):
         store.connection.redis.zadd(keys.JOBS, {job_id: 1_000 + place})
 
-    assert store.jobs.newest(9, JobFilter(submitted_before=1.002)) == [job_ids[1], job_ids[0]]
-    assert store.jobs.newest(9, JobFilter(submitted_before=1.0)) == []
+    assert store.jobs.list_newest(9, JobFilter(submitted_before=1.002)) == [job_ids[1], job_ids[0]]
+    assert store.jobs.list_newest(9, JobFilter(submitted_before=1.0)) == []
 
 
 @pytest.mark.slow
@@ -136,17 +139,17 @@ def test_a_rare_job_is_found_pages_back_and_no_job_is_listed_twice(store: Store)
     job_ids = submit_together(store, 2 * JOBS_A_ROUND_TRIP)
 
     failed = JobFilter(statuses=frozenset({JobStatus.FAILED}))
-    assert store.jobs.newest(1, failed) == [old[1]]
-    assert list(store.jobs.matching(failed)) == old[::-1]
-    assert store.jobs.newest(len(job_ids), JobFilter(tenant="default")) == job_ids[::-1]
-    assert store.jobs.newest(len(job_ids) + 2) == [*job_ids[::-1], *old[::-1]]
+    assert store.jobs.list_newest(1, failed) == [old[1]]
+    assert list(store.jobs.iterate_matching(failed)) == old[::-1]
+    assert store.jobs.list_newest(len(job_ids), JobFilter(tenant="default")) == job_ids[::-1]
+    assert store.jobs.list_newest(len(job_ids) + 2) == [*job_ids[::-1], *old[::-1]]
 
 
 def test_a_job_that_retention_has_removed_takes_no_place_in_the_list(store: Store) -> None:
     kept, deleted_job = a_job(store), a_job(store)
     store.connection.redis.delete(keys.job(deleted_job))
 
-    assert store.jobs.newest(1) == [kept]
+    assert store.jobs.list_newest(1) == [kept]
 
 
 def test_a_job_is_looked_up_by_the_beginning_of_its_id(store: Store) -> None:
@@ -156,18 +159,18 @@ def test_a_job_is_looked_up_by_the_beginning_of_its_id(store: Store) -> None:
     store.connection.redis.hset(child, "status", "running")
     store.connection.redis.expire(child, 3_600)
 
-    assert store.jobs.beginning_with(first, 9) == [first]
-    assert store.jobs.beginning_with(second[:-1], 9) == [second]
-    assert store.jobs.beginning_with("j-decade", 9) == ["j-decade000000"]
-    assert store.jobs.beginning_with("j-c0ffee", 9) == [], "this child job never began"
+    assert store.jobs.find_by_prefix(first, 9) == [first]
+    assert store.jobs.find_by_prefix(second[:-1], 9) == [second]
+    assert store.jobs.find_by_prefix("j-decade", 9) == ["j-decade000000"]
+    assert store.jobs.find_by_prefix("j-c0ffee", 9) == [], "this child job never began"
 
 
 def test_a_prefix_is_looked_up_in_all_pages_of_the_list(store: Store) -> None:
     old = a_job(store)
     submit_together(store, 2 * JOBS_A_ROUND_TRIP)
 
-    assert store.jobs.beginning_with(old, 9) == [old]
-    assert len(store.jobs.beginning_with("j-", 6)) == 6
+    assert store.jobs.find_by_prefix(old, 9) == [old]
+    assert len(store.jobs.find_by_prefix("j-", 6)) == 6
 
 
 def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -> None:
@@ -180,15 +183,15 @@ def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -
     middle = (redis.zscore(keys.JOBS, first) + redis.zscore(keys.JOBS, second)) / 2_000
     redis.zadd(keys.JOBS, {second: redis.zscore(keys.JOBS, second) + 5_000})
 
-    assert store.jobs.newest(9, JobFilter(mode="team")) == [first]
-    assert store.jobs.newest(9, JobFilter(priority="batch")) == [first]
-    assert store.jobs.newest(9, JobFilter(text="% OF (a-z) [")) == [second]
-    assert store.jobs.newest(9, JobFilter(text=second[:8].upper())) == [second]
-    assert store.jobs.newest(9, JobFilter(text=".*")) == []
-    assert store.jobs.newest(9, JobFilter(min_microusd=500)) == [first]
-    assert store.jobs.newest(9, JobFilter(min_microusd=501)) == []
-    assert store.jobs.newest(9, JobFilter(submitted_after=middle + 1)) == [second]
-    assert store.jobs.labels([first])[first].mode == "team"
+    assert store.jobs.list_newest(9, JobFilter(mode="team")) == [first]
+    assert store.jobs.list_newest(9, JobFilter(priority="batch")) == [first]
+    assert store.jobs.list_newest(9, JobFilter(text="% OF (a-z) [")) == [second]
+    assert store.jobs.list_newest(9, JobFilter(text=second[:8].upper())) == [second]
+    assert store.jobs.list_newest(9, JobFilter(text=".*")) == []
+    assert store.jobs.list_newest(9, JobFilter(min_microusd=500)) == [first]
+    assert store.jobs.list_newest(9, JobFilter(min_microusd=501)) == []
+    assert store.jobs.list_newest(9, JobFilter(submitted_after=middle + 1)) == [second]
+    assert store.jobs.read_labels([first])[first].mode == "team"
 
 
 def test_the_list_is_filtered_by_a_whole_name_of_an_assigned_specialist(store: Store) -> None:
@@ -198,12 +201,12 @@ def test_the_list_is_filtered_by_a_whole_name_of_an_assigned_specialist(store: S
     issue(store, reviewed, "a.1", role="reviewer")
 
     def listed(name: str) -> list[str]:
-        return list(store.jobs.newest(9, JobFilter(specialist=name)))
+        return list(store.jobs.list_newest(9, JobFilter(specialist=name)))
 
     assert listed("writer") == [both]
     assert listed("reviewer") == [reviewed, both]
     assert listed("write") == []
-    assert store.jobs.counts(JobFilter(specialist="writer")) == {JobStatus.RUNNING: 1}
+    assert store.jobs.count_by_status(JobFilter(specialist="writer")) == {JobStatus.RUNNING: 1}
 
 
 def test_the_list_is_filtered_by_a_specialist_that_failed(store: Store) -> None:
@@ -217,18 +220,23 @@ def test_the_list_is_filtered_by_a_specialist_that_failed(store: Store) -> None:
     finish(granted_claim(store, ended, "a.1"))
 
     def listed(name: str) -> list[str]:
-        return list(store.jobs.newest(9, JobFilter(failed_specialist=name)))
+        return list(store.jobs.list_newest(9, JobFilter(failed_specialist=name)))
 
     assert listed("writer") == [failed]
     assert listed("reviewer") == [failed]
     assert listed("write") == []
-    assert store.jobs.counts(JobFilter(failed_specialist="writer")) == {JobStatus.RUNNING: 1}
+    assert store.jobs.count_by_status(JobFilter(failed_specialist="writer")) == {
+        JobStatus.RUNNING: 1
+    }
 
 
 def test_the_counts_are_of_all_jobs_that_match(store: Store) -> None:
     submit_together(store, 2 * JOBS_A_ROUND_TRIP + 1)
     with_status(store, JobStatus.FAILED, "ann")
 
-    assert store.jobs.counts() == {JobStatus.QUEUED: 2 * JOBS_A_ROUND_TRIP + 1, JobStatus.FAILED: 1}
-    assert store.jobs.counts(JobFilter(tenant="ann")) == {JobStatus.FAILED: 1}
-    assert store.jobs.counts(JobFilter(frozenset({JobStatus.OK}))) == {}
+    assert store.jobs.count_by_status() == {
+        JobStatus.QUEUED: 2 * JOBS_A_ROUND_TRIP + 1,
+        JobStatus.FAILED: 1,
+    }
+    assert store.jobs.count_by_status(JobFilter(tenant="ann")) == {JobStatus.FAILED: 1}
+    assert store.jobs.count_by_status(JobFilter(frozenset({JobStatus.OK}))) == {}

@@ -12,9 +12,9 @@ from handoff_queue.shared.store.job_summary import MAX_EVENT_BYTES, TAIL_EVENTS,
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -50,13 +50,13 @@ def test_a_long_event_is_left_out_except_the_first_which_describes_the_job(
     store.connection.redis.delete(keys.log(job_id))
     for event in (
         submission("x" * MAX_EVENT_BYTES),
-        PlanMade(plan=ref("the plan"), steps=STEPS),
+        PlanMade(plan=make_ref("the plan"), steps=STEPS),
         submission(),
     ):
         store.connection.redis.rpush(keys.log(job_id), f"1 {event.to_json()}")
     store.connection.redis.expire(keys.log(job_id), 60)
 
-    summary = store.job_summaries.of(job_id)
+    summary = store.job_summaries.read(job_id)
 
     assert summary.first.version == 1
     assert [recorded.version for recorded in summary.tail] == [1, 3]
@@ -66,7 +66,7 @@ def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) 
     job_id = a_job(store)
     issue(store, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
 
-    versions = [recorded.version for recorded in store.job_summaries.of(job_id).tail]
+    versions = [recorded.version for recorded in store.job_summaries.read(job_id).tail]
 
     assert versions == list(range(TAIL_EVENTS + 2, 2 * TAIL_EVENTS + 2))
 
@@ -80,7 +80,7 @@ def test_every_script_that_writes_the_journal_updates_the_counts(store: Store) -
     add(store, job_id, submission(), drop=("a.1", "c.1"))
     granted_claim(store, job_id, "d.1")
 
-    summary = store.job_summaries.of(job_id)
+    summary = store.job_summaries.read(job_id)
 
     assert summary.tally == HandoffTally(
         issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1
@@ -97,7 +97,7 @@ def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> Non
 
     add(store, job_id, submission(), drop=("a.1",))
 
-    summary = store.job_summaries.of(child)
+    summary = store.job_summaries.read(child)
     assert isinstance(summary.tail[-1].event, CancelRequested)
     assert summary.tally == HandoffTally(
         issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0
@@ -108,14 +108,14 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> 
     job_id, redis = a_job(store), store.connection.redis
     short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000
     for text in (short, exact, dense):
-        redis.hset(keys.blobs(job_id), digest_of(text), pack(text))
-    digests = [digest_of(text) for text in (short, exact, dense, "not stored")]
+        redis.hset(keys.blobs(job_id), compute_digest(text), pack(text))
+    digests = [compute_digest(text) for text in (short, exact, dense, "not stored")]
 
-    assert store.payloads.short(job_id, digests, 1_000) == {
-        digest_of(short): short,
-        digest_of(exact): exact,
+    assert store.payloads.read_short(job_id, digests, 1_000) == {
+        compute_digest(short): short,
+        compute_digest(exact): exact,
     }
-    assert store.payloads.short(job_id, [], 1_000) == {}
+    assert store.payloads.read_short(job_id, [], 1_000) == {}
 
 
 class RecordedFields(dict[bytes, bytes]):
@@ -145,9 +145,9 @@ def test_the_summary_reads_every_field_of_a_job_except_the_child_jobs(store: Sto
         store.connection.redis.hset(keys.progress(job_id), name, value)
 
     (priced,) = store.jobs.read([job_id])
-    assert store.job_summaries.of(job_id).job == replace(priced, children=())
+    assert store.job_summaries.read(job_id).job == replace(priced, children=())
 
     store.connection.redis.hset(keys.progress(job_id), "unpriced", "1")
     (unpriced,) = store.jobs.read([job_id])
-    assert store.job_summaries.of(job_id).job == replace(unpriced, children=())
+    assert store.job_summaries.read(job_id).job == replace(unpriced, children=())
     assert (priced.cost_microusd, unpriced.cost_microusd) == (5, None)

@@ -7,8 +7,8 @@ import inspect
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.ids import HandoffId, new_job_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.ids import HandoffId, create_job_id
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 from tests.redis_clock import redis_time_s
 
@@ -17,7 +17,7 @@ def test_missing_jobs_are_left_out(store: Store) -> None:
     before = redis_time_s(store)
     job_id = a_job(store)
 
-    (info,) = store.jobs.read([new_job_id(), job_id])
+    (info,) = store.jobs.read([create_job_id(), job_id])
     assert (info.job_id, info.status, info.version) == (job_id, "running", 1)
     assert before <= info.submitted_at <= redis_time_s(store)
 
@@ -27,8 +27,8 @@ def test_the_newest_jobs_come_first(store: Store) -> None:
     for place, job_id in enumerate(job_ids):
         store.connection.redis.zadd(keys.JOBS, {job_id: place})
 
-    assert store.jobs.newest(2) == [job_ids[2], job_ids[1]]
-    assert store.jobs.newest(3) == job_ids[::-1]
+    assert store.jobs.list_newest(2) == [job_ids[2], job_ids[1]]
+    assert store.jobs.list_newest(3) == job_ids[::-1]
 
 
 def test_each_handoff_has_its_current_state(store: Store) -> None:
@@ -36,7 +36,7 @@ def test_each_handoff_has_its_current_state(store: Store) -> None:
     issue(store, job_id, "a.1", "b.1")
     finish(granted_claim(store, job_id, "a.1"))
 
-    handoff_infos = store.jobs.handoffs(
+    handoff_infos = store.jobs.read_handoffs(
         job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
     )
     assert {name: info.state for name, info in handoff_infos.items()} == {
@@ -44,7 +44,7 @@ def test_each_handoff_has_its_current_state(store: Store) -> None:
         "b.1": "issued",
     }
     assert handoff_infos[HandoffId("a.1")].finished_at is not None
-    assert store.jobs.handoffs(job_id, []) == {}
+    assert store.jobs.read_handoffs(job_id, []) == {}
 
 
 def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
@@ -55,10 +55,10 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     running.heartbeat("thinking", "A draft")
     running.renew()
     page = Document(
-        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+        path="https://example.org/a", digest=compute_digest("text"), media_type="text/html", chars=4
     )
     store.payloads.put_fetched_page(job_id, page, "text")
-    store.payloads.put_documents({digest_of("text"): "text"}, 600)
+    store.payloads.put_documents({compute_digest("text"): "text"}, 600)
     store.dead_letters.add("researcher", "garbage", "{")
 
     store.jobs.delete(job_id)
@@ -69,7 +69,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     assert store.connection.redis.zcard(keys.due("researcher")) == 0
     assert store.connection.redis.zcard(keys.JOBS) == 0
     store.due_work.sweep()
-    assert store.payloads.documents([page.digest]) == {page.digest: "text"}
+    assert store.payloads.read_documents([page.digest]) == {page.digest: "text"}
 
 
 def test_a_deleted_job_leaves_no_key_of_any_kind(store: Store) -> None:
@@ -108,7 +108,7 @@ def test_dead_letters_keep_the_reason_and_the_newest_first(store: Store) -> None
 
     assert [
         (dead_letter.queue, dead_letter.reason, dead_letter.body)
-        for dead_letter in store.dead_letters.newest(10)
+        for dead_letter in store.dead_letters.list_newest(10)
     ] == [
         ("writer", "no such field", "{}"),
         ("researcher", "not JSON", "{"),

@@ -23,8 +23,8 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -63,7 +63,7 @@ def test_a_commit_appends_its_events_in_order_and_returns_the_new_version(store:
 
 
 def test_after_a_refused_commit_no_later_commit_is_written(store: Store) -> None:
-    there, deleted_job, last = a_job(store), new_job_id(), new_job_id()
+    there, deleted_job, last = a_job(store), create_job_id(), create_job_id()
     first, second, third = (
         Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
         for job_id, after in ((there, None), (deleted_job, last), (last, deleted_job))
@@ -176,7 +176,7 @@ def test_facts_commute_with_each_other_and_with_commits(store: Store) -> None:
 
 def test_a_fact_about_no_job_is_refused(store: Store) -> None:
     with pytest.raises(UnknownJob):
-        store.journal.append(new_job_id(), CancelRequested())
+        store.journal.append(create_job_id(), CancelRequested())
     assert store.connection.redis.keys() == []
 
 
@@ -214,7 +214,7 @@ def test_each_payload_is_stored_once_under_its_digest(store: Store) -> None:
     commit(store, job_id, 1, CancelRequested(), payloads=[text, text])
     commit(store, job_id, 2, CancelRequested(), payloads=[text])
 
-    assert store.payloads.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
+    assert store.payloads.get(job_id, [make_ref(text).digest]) == {make_ref(text).digest: text}
     assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the other blob is the request
 
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
-from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
+from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, compute_renewal_interval_s
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LeaseLost
 from tests.doubles.jobs import (
@@ -88,7 +88,7 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
 def test_a_lease_is_renewed_three_times_and_a_long_lease_at_least_every_5_s(
     lease_s: float, every_s: float
 ) -> None:
-    assert renews_every_s(lease_s) == every_s
+    assert compute_renewal_interval_s(lease_s) == every_s
 
 
 def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> None:
@@ -135,14 +135,14 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     own_claim = granted_claim(store, job_id, "kept.1")
 
     with leases.keep_renewed(own_claim), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
-        os.kill(processes.pids()["redis"], signal.SIGSTOP)
+        os.kill(processes.get_pids()["redis"], signal.SIGSTOP)
         saved = pool.submit(own_claim.checkpoint, model_reply())
         wait_until(
             lambda: failed_renewals(logs) > RENEWALS_IN_TWO_LEASES,
             expected="two leases without a renewal",
         )
         assert not saved.done()
-        os.kill(processes.pids()["redis"], signal.SIGKILL)
+        os.kill(processes.get_pids()["redis"], signal.SIGKILL)
         saved.result(60)
         own_claim.heartbeat("thinking")
 

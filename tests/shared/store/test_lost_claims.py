@@ -24,7 +24,7 @@ def test_a_lost_process_stays_counted_after_progress(
     second.release()
     granted_claim(store, job_id, "find.1", "w3")
 
-    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    info = store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
     assert (info.claims, info.lost_claims, info.worker) == (1, 1, "w3")
     assert [(past_claim.worker, past_claim.left) for past_claim in info.past_claims] == [
         ("w1", ClaimEnd.LOST),
@@ -52,7 +52,7 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
         store.due_work.sweep()
         store.due_work.sweep()
 
-    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    info = store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
     assert (info.lost_claims, info.claimed_at) == (MAX_CLAIMS, None)
     assert [past_claim.left for past_claim in info.past_claims] == [
         ClaimEnd.RELEASED,
@@ -63,7 +63,7 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
 def test_a_deferred_handoff_is_recorded_as_deferred(store: Store, job_id: JobId) -> None:
     assert granted_claim(store, job_id, "find.1").defer(60, "rate limit")
 
-    (past_claim,) = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].past_claims
+    (past_claim,) = store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].past_claims
     assert (past_claim.worker, past_claim.left) == ("w1", ClaimEnd.DEFERRED)
 
 
@@ -73,5 +73,5 @@ def test_only_the_newest_lost_claims_are_kept(store: Store, job_id: JobId) -> No
 
     assert [
         past_claim.worker
-        for past_claim in store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].past_claims
+        for past_claim in store.jobs.read_handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].past_claims
     ] == [f"w{n}" for n in range(5, 25)]

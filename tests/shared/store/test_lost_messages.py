@@ -42,7 +42,7 @@ def test_a_message_missing_from_an_empty_queue_is_lost(store: Store, job_id: Job
     age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
-    assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
+    assert store.jobs.read_handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
     assert store.due_work.sweep().due == {}
 
 

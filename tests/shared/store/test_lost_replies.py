@@ -16,7 +16,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -37,8 +37,8 @@ class ConnectionLosingReplies(Connection):
 
     loses = 1
 
-    def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
-        answer = super().script(name, keys, args)
+    def run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+        answer = super().run_script(name, keys, args)
         if self.loses:
             self.loses -= 1
             raise StoreUnavailable("the answer was lost")
@@ -76,7 +76,7 @@ def with_lost_reply(store: Store, claim: HandoffClaim) -> HandoffClaim:
 
 def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
     request = ClaimRequest(
-        job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", WorstCase(10, 10, 0)
+        job_id, HANDOFF_ID, compute_digest(text_of(HANDOFF_ID)), "w1", WorstCase(10, 10, 0)
     )
     first = store.claims.claim(request)
     again = store.claims.claim(request)

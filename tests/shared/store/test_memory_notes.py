@@ -38,8 +38,8 @@ def test_a_tenant_reads_its_notes_and_no_other_notes(store: Store) -> None:
     note = a_note(store)
     assert store.notes.write("acme", note, None)
 
-    assert [entry.note for entry in store.notes.all("acme")] == [note]
-    assert store.notes.all("other") == []
+    assert [entry.note for entry in store.notes.list_all("acme")] == [note]
+    assert store.notes.list_all("other") == []
 
 
 def test_a_second_writer_of_a_new_note_is_refused(store: Store) -> None:
@@ -64,7 +64,7 @@ def test_an_expired_note_is_not_read_and_makes_room_for_others(
 ) -> None:
     monkeypatch.setattr(memory_notes, "MAX_NOTES", 1)
     store.notes.write("acme", a_note(store, expires_at=store.connection.now() - 1), None)
-    assert store.notes.all("acme") == []
+    assert store.notes.list_all("acme") == []
 
     assert store.notes.write("acme", a_note(store, "milvus/licence"), None)
 
@@ -86,7 +86,7 @@ def test_a_full_memory_moves_a_note(store: Store, monkeypatch: pytest.MonkeyPatc
     before = stored(store)
 
     assert store.notes.write("acme", a_note(store, "milvus/licence"), None, before)
-    assert [entry.note.path for entry in store.notes.all("acme")] == ["milvus/licence"]
+    assert [entry.note.path for entry in store.notes.list_all("acme")] == ["milvus/licence"]
     assert not store.notes.write("acme", a_note(store, "rust/licence"), None, before)
 
 
@@ -101,7 +101,7 @@ def test_an_unreadable_note_is_left_out(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
     store.connection.redis.hset(keys.notes("acme"), "a/b", b"\xff")
 
-    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+    assert [entry.note.path for entry in store.notes.list_all("acme")] == [PATH]
 
 
 @pytest.mark.parametrize(("name", "at"), [("at", -1.0), ("at", 1e12), ("expires_at", 1e12)])
@@ -112,7 +112,7 @@ def test_a_note_without_a_date_is_left_out(store: Store, name: str, at: float) -
     store.notes.write("acme", Note.model_construct(**fields), None)
     store.notes.write("acme", good, None)
 
-    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+    assert [entry.note.path for entry in store.notes.list_all("acme")] == [PATH]
 
 
 def test_a_note_under_the_path_of_another_note_is_left_out(store: Store) -> None:
@@ -120,14 +120,14 @@ def test_a_note_under_the_path_of_another_note_is_left_out(store: Store) -> None
     moved = store.connection.redis.hget(keys.notes("acme"), PATH)
     store.connection.redis.hset(keys.notes("acme"), "milvus/licence", moved)
 
-    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+    assert [entry.note.path for entry in store.notes.list_all("acme")] == [PATH]
 
 
 def test_a_tenant_is_forgotten_with_its_notes(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
 
     assert store.notes.forget("acme") == 1
-    assert store.notes.all("acme") == []
+    assert store.notes.list_all("acme") == []
 
 
 @pytest.mark.parametrize("path", [PATH, "x" * 100_000])
@@ -139,6 +139,6 @@ def test_an_entry_that_is_longer_than_any_note_is_not_read(store: Store, path: s
     store.connection.redis.hset(keys.notes("acme"), path, text)
     store.connection.redis.config_resetstat()
 
-    assert [entry.note for entry in store.notes.all("acme")] == [note]
+    assert [entry.note for entry in store.notes.list_all("acme")] == [note]
     assert store.notes.find("acme", path) is None
     assert int(store.connection.redis.info("stats")["total_net_output_bytes"]) < MAX_STORED_BYTES

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Paused
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     accounts,
@@ -47,7 +47,7 @@ def job_id(store: Store) -> JobId:
 def state_of(
     store: Store, job_id: JobId, handoff_id: str = "find.1"
 ) -> tuple[str, int, bool, bool]:
-    info = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+    info = store.jobs.read_handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
     return info.state, info.claims, info.waits, info.lost
 
 
@@ -92,7 +92,7 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(stor
     job_id = a_job(store)
     store.pauses.pause("planner", "")
     event = issued_event("planner.1", "planner", None)
-    request = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
+    request = ClaimRequest(job_id, event.handoff_id, compute_digest(text_of("planner.1")), "s1")
 
     recorded, claimed = store.claims.commit_and_claim(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[event]), request
@@ -126,8 +126,8 @@ def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: Jo
         take_turn(claimed)
     store.pauses.unpause("researcher")
 
-    assert claimed.connection.script("renew_lease", *claimed.renewal()) == b"lost"
-    assert other.connection.script("renew_lease", *other.renewal()) == b"ok"
+    assert claimed.connection.run_script("renew_lease", *claimed.build_renewal()) == b"lost"
+    assert other.connection.run_script("renew_lease", *other.build_renewal()) == b"ok"
 
 
 def test_a_sweep_finds_a_paused_handoff_only_after_the_pause(store: Store, job_id: JobId) -> None:
@@ -191,8 +191,10 @@ def test_presence_names_paused_agents_their_reason_and_their_waiting_handoffs(
     claim(store, job_id, "find.1")
 
     for there in (
-        store.presence.presence([job_id]),
-        store.presence.presence(handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]),
+        store.presence.read_presence([job_id]),
+        store.presence.read_presence(
+            handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]
+        ),
     ):
         assert there.unclaimed == {job_id: {"find.1": "researcher", "look.1": "researcher"}}
         assert there.paused["researcher"].reason == "it cites nonsense"
@@ -209,5 +211,5 @@ def test_a_pause_outlives_its_redis(tmp_path: Path, processes: Processes) -> Non
 
     kill_redis(processes)
 
-    assert [pause.reason for pause in store.pauses.all().values()] == ["it cites nonsense"]
+    assert [pause.reason for pause in store.pauses.read_all().values()] == ["it cites nonsense"]
     store.connection.close()

@@ -18,9 +18,9 @@ from handoff_queue.shared.store.payloads import COMPRESS_FROM, pack, unpack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.handoff import Document, ref
+from handoff_queue.shared.types.handoff import Document, make_ref
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import a_job
 
 JOB_TIME_S = 600
@@ -45,7 +45,7 @@ def test_long_texts_are_stored_small(store: Store) -> None:
     job_id, text = a_job(store), "The same again. " * 10_000
     store_text(store, job_id, [text])
 
-    assert store.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
+    assert store.connection.redis.hstrlen(keys.blobs(job_id), compute_digest(text)) < len(text) / 20
     assert len(pack("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
 
 
@@ -53,8 +53,8 @@ def test_payloads_are_read_by_digest_in_one_round_trip(store: Store) -> None:
     job_id, texts = a_job(store), ["one", "two", "drei: ü"]
     store_text(store, job_id, texts)
 
-    assert store.payloads.get(job_id, [digest_of(text) for text in texts]) == {
-        digest_of(text): text for text in texts
+    assert store.payloads.get(job_id, [compute_digest(text) for text in texts]) == {
+        compute_digest(text): text for text in texts
     }
     assert store.payloads.get(job_id, []) == {}
 
@@ -63,60 +63,60 @@ def test_a_missing_payload_is_named(store: Store) -> None:
     job_id = a_job(store)
     store_text(store, job_id, ["one"])
 
-    with pytest.raises(StoreError, match=digest_of("two")[:12]):
-        store.payloads.get(job_id, [digest_of("one"), digest_of("two")])
+    with pytest.raises(StoreError, match=compute_digest("two")[:12]):
+        store.payloads.get(job_id, [compute_digest("one"), compute_digest("two")])
 
 
 def test_a_missing_or_damaged_result_is_read_as_an_empty_text(store: Store) -> None:
     job_id = a_job(store)
     store_text(store, job_id, ["whole", "damaged"])
-    store.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
-    results = [digest_of(text) for text in ("whole", "damaged", "gone")]
+    store.connection.redis.hset(keys.blobs(job_id), compute_digest("damaged"), b"=another text")
+    results = [compute_digest(text) for text in ("whole", "damaged", "gone")]
 
     assert list(store.payloads.get(job_id, [], results=results).values()) == ["whole", "", ""]
     with pytest.raises(UnreadablePayload):
-        store.payloads.get(job_id, [digest_of("damaged")], results=results)
+        store.payloads.get(job_id, [compute_digest("damaged")], results=results)
 
 
 def test_a_reference_holds_the_size(store: Store) -> None:
-    assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
+    assert (make_ref("drei: ü").digest, make_ref("drei: ü").size) == (compute_digest("drei: ü"), 7)
 
 
 def test_missing_documents_are_listed_before_they_are_sent(store: Store) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
+    store.payloads.put_documents({compute_digest("one"): "one"}, JOB_TIME_S)
 
-    assert store.payloads.missing_documents([digest_of("one"), digest_of("two")], JOB_TIME_S) == {
-        digest_of("two")
-    }
-    assert store.payloads.documents([digest_of("one"), digest_of("two")]) == {
-        digest_of("one"): "one"
+    assert store.payloads.find_missing_documents(
+        [compute_digest("one"), compute_digest("two")], JOB_TIME_S
+    ) == {compute_digest("two")}
+    assert store.payloads.read_documents([compute_digest("one"), compute_digest("two")]) == {
+        compute_digest("one"): "one"
     }
 
 
 def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
-    store.connection.redis.expire(keys.document(digest_of("one")), 5)
-    store.payloads.missing_documents([digest_of("one")], JOB_TIME_S)
+    store.payloads.put_documents({compute_digest("one"): "one"}, JOB_TIME_S)
+    store.connection.redis.expire(keys.document(compute_digest("one")), 5)
+    store.payloads.find_missing_documents([compute_digest("one")], JOB_TIME_S)
 
-    assert store.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
+    assert store.connection.redis.ttl(keys.document(compute_digest("one"))) > 1_000
 
 
 def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
     store: Store,
 ) -> None:
-    store.payloads.put_documents({digest_of("one"): "one"}, JOB_TIME_S)
+    store.payloads.put_documents({compute_digest("one"): "one"}, JOB_TIME_S)
 
     assert (
         Settings().retention_s + JOB_TIME_S - 5
-        < store.connection.redis.ttl(keys.document(digest_of("one")))
+        < store.connection.redis.ttl(keys.document(compute_digest("one")))
         <= Settings().retention_s + JOB_TIME_S
     )
 
 
 def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> None:
-    digest = digest_of("one")
+    digest = compute_digest("one")
     store.payloads.put_documents({digest: "one"}, 100 * JOB_TIME_S)
-    store.payloads.missing_documents([digest], JOB_TIME_S)
+    store.payloads.find_missing_documents([digest], JOB_TIME_S)
     store.payloads.put_documents({digest: "one"}, JOB_TIME_S)
 
     assert (
@@ -125,15 +125,15 @@ def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> N
 
 
 def test_thousands_of_documents_are_asked_for_in_parts(store: Store) -> None:
-    digests = [digest_of(str(n)) for n in range(2_500)]
+    digests = [compute_digest(str(n)) for n in range(2_500)]
 
-    assert store.payloads.missing_documents(digests, JOB_TIME_S) == set(digests)
+    assert store.payloads.find_missing_documents(digests, JOB_TIME_S) == set(digests)
 
 
 def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     job_id, other = a_job(store), a_job(store)
     page = Document(
-        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+        path="https://example.org/a", digest=compute_digest("text"), media_type="text/html", chars=4
     )
     store.payloads.put_fetched_page(job_id, page, "text")
 
@@ -147,7 +147,9 @@ def test_each_version_of_a_fetched_page_can_be_cited_and_the_newest_is_found_fir
 ) -> None:
     job_id = a_job(store)
     versions = [
-        Document(path="https://e.com/", digest=digest_of(text), media_type="text/html", chars=3)
+        Document(
+            path="https://e.com/", digest=compute_digest(text), media_type="text/html", chars=3
+        )
         for text in ("old", "new")
     ]
     for page, text in zip((*versions, versions[0]), ("old", "new", "old"), strict=True):
@@ -174,31 +176,31 @@ def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
 def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
     store: Store, stored: bytes, why: str
 ) -> None:
-    job_id, digest = a_job(store), digest_of("the text")
+    job_id, digest = a_job(store), compute_digest("the text")
     _poison(store, job_id, digest, stored)
 
     with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
-        PayloadCache(store).payloads(job_id, [digest])
-    assert store.payloads.short(job_id, [digest], 1_000) == {}
+        PayloadCache(store).get_payloads(job_id, [digest])
+    assert store.payloads.read_short(job_id, [digest], 1_000) == {}
 
 
 def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) -> None:
-    first, second, digest = a_job(store), a_job(store), digest_of("the text")
+    first, second, digest = a_job(store), a_job(store), compute_digest("the text")
     store_text(store, second, ["the text"])
     _poison(store, first, digest, pack("another text"))
     library = PayloadCache(store)
 
     with pytest.raises(UnreadablePayload):
-        library.payloads(first, [digest])
-    assert library.payloads(second, [digest]) == {digest: "the text"}
+        library.get_payloads(first, [digest])
+    assert library.get_payloads(second, [digest]) == {digest: "the text"}
 
 
 def test_a_damaged_document_is_reported_to_the_tool_that_reads_it(store: Store) -> None:
-    digest = digest_of("the text")
+    digest = compute_digest("the text")
     store.connection.redis.set(keys.document(digest), pack("another text"), ex=60)
 
     with pytest.raises(ToolFailed, match="damaged"):
-        PayloadCache(store).text_of(a_job(store), digest)
+        PayloadCache(store).get_text(a_job(store), digest)
 
 
 def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
@@ -217,7 +219,7 @@ def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
 def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> None:
     job_id = a_job(store)
     page = Document(
-        path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
+        path="https://example.com/", digest=compute_digest("t"), media_type="text/plain", chars=1
     )
     store.payloads.put_fetched_page(job_id, page, "t")
     store.connection.redis.rpush(keys.fetched_pages(job_id), '{"path": NaN')

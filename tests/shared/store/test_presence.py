@@ -120,7 +120,7 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
     for key in (keys.worker("w1"), keys.supervisor("s1")):
         store.connection.redis.set(key, text, ex=10)
 
-    assert store.presence.processes() == [
+    assert store.presence.list_processes() == [
         LiveProcess("supervisor", "s1", None),
         LiveProcess("worker", "w1", None),
     ]
@@ -133,9 +133,9 @@ def test_names_that_are_not_text_stop_no_reader(store: Store, presence: Presence
     store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": soon_ms, b"": soon_ms})
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
-    assert "researcher" in store.presence.presence().queues
+    assert "researcher" in store.presence.read_presence().queues
     assert sorted(store.presence.load_served_specialists()) == ["researcher"]
-    assert len(store.presence.processes()) == 3
+    assert len(store.presence.list_processes()) == 3
     store.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
 
@@ -143,8 +143,8 @@ def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: Presenc
     presence.announce(announcement_of("w1", a_spec(name="researcher")))
     store.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
 
-    assert list(presence.presence().paused) == ["researcher"]
+    assert list(presence.read_presence().paused) == ["researcher"]
     assert presence.load_served_specialists()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
-    assert store.pauses.all()["researcher"].reason == UNREADABLE
+    assert store.pauses.read_all()["researcher"].reason == UNREADABLE
     store.pauses.unpause("researcher")
-    assert presence.presence().paused == {}
+    assert presence.read_presence().paused == {}

@@ -168,7 +168,7 @@ def test_a_message_that_has_moved_stays(shell: Shell) -> None:
     (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
 
     assert (
-        shell.store.connection.script(
+        shell.store.connection.run_script(
             "drop_orphaned_messages", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
         )
         == 1

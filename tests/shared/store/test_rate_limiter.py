@@ -13,11 +13,11 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
-from handoff_queue.shared.store.rate_limiter import account_of
+from handoff_queue.shared.store.rate_limiter import compute_account
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.rate_limits import (
     NO_RATE_LIMITS,
     Allowance,
@@ -129,7 +129,9 @@ def test_the_first_call_is_allowed_together_with_the_claim(store: Store, job_id:
     issue(store, job_id, "a.1", "b.1")
     a, b = (
         store.claims.claim(
-            ClaimRequest(job_id, HandoffId(name), digest_of(text_of(name)), "w", WORST, EXPECTED)
+            ClaimRequest(
+                job_id, HandoffId(name), compute_digest(text_of(name)), "w", WORST, EXPECTED
+            )
         )
         for name in ("a.1", "b.1")
     )
@@ -293,7 +295,7 @@ def test_a_call_that_was_never_made_returns_its_share(store: Store, job_id: JobI
     report_limits(store, job_id, RateLimits(requests=Allowance(60, 2)))
     issue(store, job_id, "a.1")
     claimed = store.claims.claim(
-        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), compute_digest(text_of("a.1")), "w", WORST, EXPECTED)
     )
     assert claimed.reserved
     claimed.release()
@@ -301,10 +303,10 @@ def test_a_call_that_was_never_made_returns_its_share(store: Store, job_id: JobI
 
 
 def test_an_account_is_named_without_its_key() -> None:
-    named = account_of("anthropic", None, "sk-secret")
+    named = compute_account("anthropic", None, "sk-secret")
     assert "secret" not in named
-    assert named != account_of("anthropic", None, "sk-another")
-    assert named == account_of("anthropic", None, "sk-secret")
+    assert named != compute_account("anthropic", None, "sk-another")
+    assert named == compute_account("anthropic", None, "sk-secret")
 
 
 def test_a_call_that_another_model_may_serve_does_not_delay_the_calls_of_others(

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import ApprovalAsked, Event, JobEnded, Jo
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -60,7 +60,9 @@ def job_id(store: Store) -> JobId:
 def long_claim(store: Store, job_id: JobId) -> HandoffClaim:
     deadline = store.connection.now() + JOB_S
     return store.claims.claim(
-        ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", deadline=deadline)
+        ClaimRequest(
+            job_id, HANDOFF_ID, compute_digest(text_of(HANDOFF_ID)), "w1", deadline=deadline
+        )
     )
 
 
@@ -87,7 +89,7 @@ def test_a_decision_keeps_its_job_for_the_job_s_time_and_the_retention(
 
 def test_fetched_pages_stay_as_long_as_their_job(store: Store, job_id: JobId) -> None:
     page = Document(
-        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+        path="https://example.org/a", digest=compute_digest("text"), media_type="text/html", chars=4
     )
     store.payloads.put_fetched_page(job_id, page, "text")
 
@@ -96,7 +98,7 @@ def test_fetched_pages_stay_as_long_as_their_job(store: Store, job_id: JobId) ->
 
 def test_a_job_that_has_ended_gets_no_more_pages(store: Store, job_id: JobId) -> None:
     page = Document(
-        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+        path="https://example.org/a", digest=compute_digest("text"), media_type="text/html", chars=4
     )
     store.connection.redis.hset(keys.job(job_id), "status", JobStatus.CANCELLED.value)
 
@@ -132,7 +134,7 @@ def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_reque
     claimed.checkpoint(model_reply())
     finish(claimed)
 
-    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == (
+    assert store.claims.read_checkpoints(job_id, [HANDOFF_ID]) == (
         {HANDOFF_ID: (model_reply(),)} if keep_turns else {}
     )
     assert (store.connection.redis.ttl(turns_key(store, job_id, HANDOFF_ID)) > 0) == keep_turns

@@ -7,7 +7,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 from tests.doubles.jobs import submission
 
@@ -16,7 +16,7 @@ JOB = ScheduledJob(event=submission(), payloads=("Compare things.",), documents=
 
 def a_schedule(name: str = "news", tenant: str = "default", **changes: Any) -> Schedule:
     values = {
-        "id": digest_of(f"{name}/{tenant}")[:12],
+        "id": compute_digest(f"{name}/{tenant}")[:12],
         "title": "Compare things.",
         "cron": "@daily",
     }
@@ -31,7 +31,7 @@ def stored_schedule(store: Store, schedule: Schedule) -> StoredSchedule:
 
 
 def due(store: Store) -> list[str]:
-    return [stored.schedule.name for stored in store.schedules.due()]
+    return [stored.schedule.name for stored in store.schedules.list_due()]
 
 
 def changed(schedule: Schedule, **changes: Any) -> Schedule:
@@ -43,7 +43,7 @@ def test_a_schedule_and_its_job_come_back_as_they_were_added(store: Store) -> No
 
     assert store.schedules.add(schedule, JOB)
     assert stored_schedule(store, schedule).schedule == schedule
-    assert store.schedules.job(schedule) == JOB
+    assert store.schedules.build_job(schedule) == JOB
     assert store.connection.redis.ttl(keys.schedule_job(schedule.id)) == -1
 
 
@@ -76,7 +76,7 @@ def test_a_removed_schedule_does_not_come_back(store: Store) -> None:
 
     assert store.schedules.remove(read)
     assert not store.schedules.replace(read, changed(schedule, next_slot=120))
-    assert store.schedules.all() == []
+    assert store.schedules.list_all() == []
     assert due(store) == []
     assert not store.connection.redis.exists(keys.schedule_job(schedule.id))
 
@@ -114,4 +114,4 @@ def test_a_schedule_of_another_version_stops_no_other(store: Store) -> None:
     store.connection.redis.zadd(keys.SCHEDULE_SLOTS, {"new/default": 0})
 
     assert due(store) == ["news"]
-    assert [schedule.name for schedule in store.schedules.all()] == ["news"]
+    assert [schedule.name for schedule in store.schedules.list_all()] == ["news"]

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.journal import MAX_UNSIGNED_VALUES
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.text.json_count import has_more_values
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.events import EventRefused
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.step_events import MAX_PASSAGES
@@ -38,7 +38,7 @@ def worker(signed: Store, redis_url: str, tmp_path: Path) -> Iterator[Store]:
 
 
 def store_of(identity: str, url: str, folder: Path) -> Iterator[Store]:
-    key = private_key_file(folder, identity)
+    key = find_private_key_file(folder, identity)
     store = open_store(url, Settings(offline=True, keys=folder, signing_key=key))
     yield store
     store.connection.close()

@@ -34,7 +34,7 @@ def today(store: Store) -> int:
 
 
 def spending(store: Store) -> list[LabelledSpending]:
-    return store.spending.days([today(store)])
+    return store.spending.read_days([today(store)])
 
 
 def call(store: Store, tenant: str = "acme", role: str = "researcher", mode: str = "team") -> None:
@@ -73,7 +73,7 @@ def test_the_sum_of_a_day_is_the_spending_of_its_budget(store: Store) -> None:
     total = Amounts()
     for spent in spending(store):
         total.add(spent.amounts)
-    budget = store.daily_budgets.today("default").installation
+    budget = store.daily_budgets.read_today("default").installation
     assert (total.calls, total.usd) == (2, 705)
     assert (budget.microusd, budget.tokens) == (total.usd, total.tokens)
 

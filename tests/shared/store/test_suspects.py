@@ -65,7 +65,7 @@ def test_a_republished_suspect_is_not_searched_while_it_waits_behind_10_000_othe
         age_everything(store, 600)
 
         assert store.due_work.sweep().due == {}
-    assert not store.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
+    assert not store.jobs.read_handoffs(job_id, [SUSPECT])[SUSPECT].lost
 
 
 def test_a_message_ahead_of_10_000_others_does_not_make_the_others_look_lost(

@@ -204,7 +204,7 @@ def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -
     expire_lease(store, granted_claim(store, job_id, "a.1"))
 
     assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
-    assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
+    assert store.jobs.read_handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
 
 
 def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(

@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import tenant_keys
 from handoff_queue.shared.store.encryption_at_rest import Sealing
-from handoff_queue.shared.store.tenant_keys import KeyFiles, KeyHook, keys_from
+from handoff_queue.shared.store.tenant_keys import KeyFiles, KeyHook, open_tenant_keys
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 from tests.doubles.tenant_keys import new_key, write_keys
 
@@ -43,13 +43,13 @@ def our_keys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_running_process_sees_new_changed_and_deleted_files(tmp_path: Path) -> None:
     first, second = new_key(), new_key()
     files = KeyFiles(tmp_path)
-    seen = [files.of("acme")]
+    seen = [files.find_keys("acme")]
     file = write_keys(tmp_path, "acme", first)
-    seen.append(files.of("acme"))
+    seen.append(files.find_keys("acme"))
     write_keys(tmp_path, "acme", second, first)
-    seen.append(files.of("acme"))
+    seen.append(files.find_keys("acme"))
     file.unlink()
-    seen.append(files.of("acme"))
+    seen.append(files.find_keys("acme"))
 
     assert seen == [(), (first,), (second, first), ()]
 
@@ -58,7 +58,7 @@ def test_the_name_of_a_file_is_percent_encoded(tmp_path: Path) -> None:
     key = new_key()
     write_keys(tmp_path, "a%2Fb%20c", key)
 
-    assert KeyFiles(tmp_path).of("a/b c") == (key,)
+    assert KeyFiles(tmp_path).find_keys("a/b c") == (key,)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o620, 0o640, 0o777])
@@ -66,7 +66,7 @@ def test_a_file_with_rights_for_others_is_refused(mode: int, tmp_path: Path) -> 
     write_keys(tmp_path, "acme", new_key()).chmod(mode)
 
     with pytest.raises(NoTenantKey, match="other users can read the key of a tenant"):
-        KeyFiles(tmp_path).of("acme")
+        KeyFiles(tmp_path).find_keys("acme")
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
@@ -74,7 +74,7 @@ def test_a_file_that_only_its_owner_can_read_is_accepted(mode: int, tmp_path: Pa
     key = new_key()
     write_keys(tmp_path, "acme", key).chmod(mode)
 
-    assert KeyFiles(tmp_path).of("acme") == (key,)
+    assert KeyFiles(tmp_path).find_keys("acme") == (key,)
 
 
 def test_a_folder_that_others_can_write_is_refused_with_and_without_a_key(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_folder_that_others_can_write_is_refused_with_and_without_a_key(tmp_pa
 
     for tenant in ("acme", "without"):
         with pytest.raises(NoTenantKey, match="other users can write the folder"):
-            KeyFiles(tmp_path).of(tenant)
+            KeyFiles(tmp_path).find_keys(tenant)
 
 
 def test_a_function_is_asked_once_for_each_tenant_until_its_keys_are_too_old(
@@ -92,11 +92,11 @@ def test_a_function_is_asked_once_for_each_tenant_until_its_keys_are_too_old(
 ) -> None:
     kept, forgotten = KeyHook("our_keys:keys_of", 60), KeyHook("our_keys:keys_of", 0)
     for _ in range(3):
-        assert kept.of("acme") == tuple(our_keys.keys)
-        kept.of("globex")
+        assert kept.find_keys("acme") == tuple(our_keys.keys)
+        kept.find_keys("globex")
     asked = list(our_keys.calls)
     for _ in range(3):
-        forgotten.of("acme")
+        forgotten.find_keys("acme")
 
     assert asked == ["acme", "globex"]
     assert our_keys.calls[2:] == ["acme"] * 3
@@ -109,7 +109,7 @@ def test_wrong_keys_of_a_function_are_one_line_without_the_keys(
     our_keys.keys = keys  # type: ignore[attr-defined]
 
     with pytest.raises(NoTenantKey, match="our_keys:keys_of") as refused:
-        KeyHook("our_keys:keys_of", 60).of("acme")
+        KeyHook("our_keys:keys_of", 60).find_keys("acme")
 
     assert "aaaa" not in str(refused.value)
 
@@ -118,10 +118,10 @@ def test_a_function_that_fails_is_asked_again(our_keys: ModuleType) -> None:
     hook = KeyHook("our_keys:keys_of", 60)
     good, our_keys.keys = our_keys.keys, None  # type: ignore[attr-defined]
     with pytest.raises(NoTenantKey, match=r"has no key of tenant acme now \(TypeError\)"):
-        hook.of("acme")
+        hook.find_keys("acme")
     our_keys.keys = good  # type: ignore[attr-defined]
 
-    assert hook.of("acme") == tuple(good)
+    assert hook.find_keys("acme") == tuple(good)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_function_that_fails_is_asked_again(our_keys: ModuleType) -> None:
 )
 def test_settings_that_cannot_be_used_are_one_line(settings: dict[str, str], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        keys_from(Settings(offline=True, **settings))  # type: ignore[arg-type]
+        open_tenant_keys(Settings(offline=True, **settings))  # type: ignore[arg-type]
 
 
 def test_a_function_name_of_another_form_is_refused() -> None:
@@ -145,7 +145,7 @@ def test_a_function_name_of_another_form_is_refused() -> None:
 
 
 def test_without_keys_a_text_is_stored_as_it_was() -> None:
-    assert keys_from(Settings(offline=True)) is None
+    assert open_tenant_keys(Settings(offline=True)) is None
     assert Sealing().seal("j-0123456789ab", "a", b"=text") == b"=text"  # type: ignore[arg-type]
 
 
@@ -153,6 +153,6 @@ def test_a_key_of_the_environment_is_in_no_error(tmp_path: Path) -> None:
     file = write_keys(tmp_path, "acme", os.urandom(16))
 
     with pytest.raises(NoTenantKey) as refused:
-        KeyFiles(tmp_path).of("acme")
+        KeyFiles(tmp_path).find_keys("acme")
 
     assert file.read_text().strip() not in str(refused.value)

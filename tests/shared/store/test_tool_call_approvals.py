@@ -19,7 +19,7 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.trust.event_signatures import sign_events
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import LeaseLost, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import (
@@ -31,10 +31,10 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     Rejected,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from tests.doubles.call_questions import a_question, ask
 from tests.doubles.jobs import (
     a_job,
@@ -78,7 +78,7 @@ def called(store: Store, job_id: JobId, asked: int) -> AnsweredCall:
 
 def approve(store: Store, job_id: JobId, asked: int, **arguments: object) -> int:
     text = json.dumps(arguments)
-    changed = ref(text) if arguments else None
+    changed = make_ref(text) if arguments else None
     call = called(store, job_id, asked)
     answer = Approved(asked=asked, arguments=changed, call=call)
     return answer_call(store.connection, store.trust, job_id, answer, FIND, [text])
@@ -91,7 +91,7 @@ def test_a_handoff_with_a_question_has_no_claim_and_keeps_its_paid_turn(
     claimed.checkpoint(model_reply(), deferrable=True)
     ask(claimed)
 
-    info = store.jobs.handoffs(job_id, [FIND])[FIND]
+    info = store.jobs.read_handoffs(job_id, [FIND])[FIND]
     assert (info.state, info.claims, info.turns) == ("issued", 0, 1)
     assert info.doing == "waits for approval of send_mail"
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DEFERRED
@@ -134,7 +134,7 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     (job,) = store.jobs.read([job_id])
     assert (job.status, job.calls_to_approve) == (JobStatus.WAITING, ("send_mail",))
     note = "Not now."
-    rejected = Rejected(asked=second, note=ref(note), call=called(store, job_id, second))
+    rejected = Rejected(asked=second, note=make_ref(note), call=called(store, job_id, second))
     assert answer_call(store.connection, store.trust, job_id, rejected, FIND, [note])
     assert not again.call_answers()["toolu_2"].is_approved
     assert again.call_answers()["toolu_2"].note == note
@@ -177,7 +177,7 @@ def test_an_answer_during_the_run_is_not_missed(store: Store, job_id: JobId) -> 
 
 
 def test_the_seconds_of_a_handoff_do_not_run_while_it_waits(store: Store, job_id: JobId) -> None:
-    wanted = ClaimRequest(job_id, FIND, digest_of(text_of("find.1")), "w1", max_seconds=60)
+    wanted = ClaimRequest(job_id, FIND, compute_digest(text_of("find.1")), "w1", max_seconds=60)
     first = store.claims.claim(wanted)
     ask(first)
     waited_ms = 500_000
@@ -185,7 +185,7 @@ def test_the_seconds_of_a_handoff_do_not_run_while_it_waits(store: Store, job_id
     approve(store, job_id, questions(store, job_id)[0])
 
     again = store.claims.claim(
-        ClaimRequest(job_id, FIND, digest_of(text_of("find.1")), "w2", max_seconds=60)
+        ClaimRequest(job_id, FIND, compute_digest(text_of("find.1")), "w2", max_seconds=60)
     )
 
     assert first.ends_at is not None
@@ -281,7 +281,7 @@ class SignedCall:
     asked: int
 
     def store_of(self, identity: str) -> Store:
-        key = private_key_file(self.keys, identity)
+        key = find_private_key_file(self.keys, identity)
         return open_store(self.url, Settings(offline=True, keys=self.keys, signing_key=key))
 
     def answer(self, identity: str, call_id: str = "toolu_1") -> CallAnswer:
@@ -304,7 +304,7 @@ class SignedCall:
 
 @pytest.fixture
 def signed_call(redis_url: str, store: Store, tmp_path: Path) -> SignedCall:
-    made = SignedCall(redis_url, tmp_path / "keys", new_job_id(), 0)
+    made = SignedCall(redis_url, tmp_path / "keys", create_job_id(), 0)
     make_keys(made.keys, ["researcher"])
     supervisor = made.store_of("supervisor")
     job_id = a_job(supervisor)

@@ -21,8 +21,8 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id, new_word
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, create_job_id, create_word
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -54,8 +54,8 @@ def send(
     message_id: str | None = None,
 ) -> int | Refusal:
     event = UserMessageSent(
-        message_id=message_id or new_word(),
-        text=ref(text),
+        message_id=message_id or create_word(),
+        text=make_ref(text),
         step=StepId(step) if step else None,
     )
     return store.user_messages.send(job_id, event, text)
@@ -169,7 +169,7 @@ def test_a_taken_message_is_a_checkpoint_for_the_next_claim(store: Store, job_id
 
     again = granted_claim(store, job_id, "find.1")
 
-    assert again.earlier_checkpoints() == messages
+    assert again.load_earlier_checkpoints() == messages
     assert may_call(again)
     assert taken(store, job_id) == [("find.1", 1)]
 
@@ -197,7 +197,7 @@ def test_a_lost_answer_does_not_take_a_message_twice(
 
     assert list(armed.glob("script.take_messages.after@*")), "the answer was lost"
     expire_lease(store, claimed)
-    assert granted_claim(store, job_id, "find.1").earlier_checkpoints() == messages
+    assert granted_claim(store, job_id, "find.1").load_earlier_checkpoints() == messages
     assert taken(store, job_id) == [("find.1", 1)]
 
 
@@ -221,7 +221,7 @@ def test_a_waiting_reply_is_stored_before_the_message(store: Store, job_id: JobI
     expire_lease(store, claimed)
 
     again = granted_claim(store, job_id, "find.1")
-    assert again.earlier_checkpoints() == (model_reply(), *messages)
+    assert again.load_earlier_checkpoints() == (model_reply(), *messages)
 
 
 def end(claimed: HandoffClaim, *, takes_messages: bool = True) -> None:
@@ -248,7 +248,9 @@ def test_a_message_that_comes_with_the_result_is_taken_before_the_end(
     assert texts_of(claimed.take_messages(2)) == [SHORTER]
     end(claimed)
     assert store.jobs.read([job_id])[0].turns == 1
-    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    assert (
+        store.jobs.read_handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    )
 
 
 @pytest.mark.parametrize("case", ["no turn left", "message to another step", "cancelled job"])
@@ -262,7 +264,9 @@ def test_a_result_is_stored_if_its_agent_takes_no_message(
 
     end(claimed, takes_messages=case != "no turn left")
 
-    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    assert (
+        store.jobs.read_handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    )
 
 
 def test_an_end_whose_answer_was_lost_is_not_refused_because_of_a_later_message(
@@ -270,7 +274,7 @@ def test_an_end_whose_answer_was_lost_is_not_refused_because_of_a_later_message(
 ) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     (armed / "script.finish.after").write_text("drop")
-    run_script = Connection.script
+    run_script = Connection.run_script
 
     def script(connection: Connection, name: str, keys_: list[str], args: list[Any]) -> Any:
         if name == "finish" and list(armed.glob("script.finish.after@*")):
@@ -278,12 +282,14 @@ def test_an_end_whose_answer_was_lost_is_not_refused_because_of_a_later_message(
             send(store, job_id)
         return run_script(connection, name, keys_, args)
 
-    monkeypatch.setattr(Connection, "script", script)
+    monkeypatch.setattr(Connection, "run_script", script)
 
     end(claimed)
 
-    assert [message.taken for message in store.job_summaries.of(job_id).messages] == [()]
-    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    assert [message.taken for message in store.job_summaries.read(job_id).messages] == [()]
+    assert (
+        store.jobs.read_handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+    )
 
 
 def test_a_message_is_stored_only_at_the_version_at_which_its_sender_found_a_reader(
@@ -291,8 +297,8 @@ def test_a_message_is_stored_only_at_the_version_at_which_its_sender_found_a_rea
 ) -> None:
     checked = version_of(store, job_id)
     end(granted_claim(store, job_id, "find.1"))
-    message_id = new_word()
-    event = UserMessageSent(message_id=message_id, text=ref(SHORTER))
+    message_id = create_word()
+    event = UserMessageSent(message_id=message_id, text=make_ref(SHORTER))
 
     assert store.user_messages.send(job_id, event, SHORTER, checked) is Refusal.CHANGED
     version = store.user_messages.send(job_id, event, SHORTER, checked + 1)
@@ -305,7 +311,7 @@ def test_no_message_is_stored_after_its_only_readers_have_begun_their_last_turn(
 ) -> None:
     finder, reader = (granted_claim(store, job_id, name) for name in ("find.1", "read.1"))
     readers = [finder.handoff_id, reader.handoff_id]
-    event = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    event = UserMessageSent(message_id=create_word(), text=make_ref(SHORTER))
     finder.reserve(CALL, takes_messages=True, is_last=True)
     reader.reserve(CALL, takes_messages=True)
 
@@ -315,7 +321,7 @@ def test_no_message_is_stored_after_its_only_readers_have_begun_their_last_turn(
     assert isinstance(of_both, int), "the other agent takes it"
     reader.take_messages(2)
     reader.reserve(CALL, takes_messages=True, is_last=True)
-    later = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    later = UserMessageSent(message_id=create_word(), text=make_ref(SHORTER))
     assert store.user_messages.send(job_id, later, SHORTER, readers=readers) is Refusal.LAST_TURN
     assert isinstance(store.user_messages.send(job_id, later, SHORTER), int), "others read it later"
 
@@ -326,7 +332,7 @@ def test_a_message_before_the_last_turn_is_taken_before_it(store: Store, job_id:
 
     with pytest.raises(MessagesWaiting):
         claimed.reserve(CALL, takes_messages=True, is_last=True)
-    later = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    later = UserMessageSent(message_id=create_word(), text=make_ref(SHORTER))
     answer = store.user_messages.send(job_id, later, SHORTER, readers=[claimed.handoff_id])
     assert isinstance(answer, int), "the last turn has not begun"
 
@@ -345,7 +351,7 @@ def test_a_renewal_reports_a_message(store: Store, job_id: JobId) -> None:
 
 
 def test_a_message_with_the_same_id_is_the_same_message(store: Store, job_id: JobId) -> None:
-    message_id = new_word()
+    message_id = create_word()
     version = send(store, job_id, message_id=message_id)
 
     assert send(store, job_id, message_id=message_id) == version
@@ -365,7 +371,7 @@ def test_an_ended_or_cancelled_job_takes_no_message(
 
 
 def test_an_unknown_job_takes_no_message(store: Store) -> None:
-    assert send(store, new_job_id()) is Refusal.UNKNOWN
+    assert send(store, create_job_id()) is Refusal.UNKNOWN
 
 
 def test_a_job_has_a_bounded_number_of_messages(store: Store, job_id: JobId) -> None:
@@ -385,10 +391,14 @@ def test_the_summary_of_a_job_says_which_agent_took_a_message_and_when(
     claimed.take_messages(3)
     send(store, job_id, "later", step="find")
 
-    first, second = store.job_summaries.of(job_id).messages
+    first, second = store.job_summaries.read(job_id).messages
     seconds, microseconds = store.connection.redis.time()
 
-    assert (first.digest, first.step, first.taken) == (ref(SHORTER).digest, None, (("find.1", 3),))
+    assert (first.digest, first.step, first.taken) == (
+        make_ref(SHORTER).digest,
+        None,
+        (("find.1", 3),),
+    )
     assert (second.step, second.taken) == ("find", ())
     assert first.at <= second.at <= seconds + microseconds / 1e6
 
@@ -398,7 +408,7 @@ def test_a_message_that_comes_while_others_are_taken_is_taken_later(
 ) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     send(store, job_id, "first")
-    run_script = Connection.script
+    run_script = Connection.run_script
 
     def script(connection: Connection, name: str, keys_: list[str], args: list[Any]) -> Any:
         answer = run_script(connection, name, keys_, args)
@@ -407,10 +417,10 @@ def test_a_message_that_comes_while_others_are_taken_is_taken_later(
             send(store, job_id, "second")
         return answer
 
-    monkeypatch.setattr(Connection, "script", script)
+    monkeypatch.setattr(Connection, "run_script", script)
 
     assert texts_of(claimed.take_messages(1)) == ["first"]
     assert not may_call(claimed)
     assert texts_of(claimed.take_messages(1)) == ["second"]
-    messages = store.job_summaries.of(job_id).messages
+    messages = store.job_summaries.read(job_id).messages
     assert [message.taken for message in messages] == [(("find.1", 1),), (("find.1", 1),)]

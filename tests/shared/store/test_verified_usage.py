@@ -12,7 +12,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
 from handoff_queue.shared.store.redis import connection, script
-from handoff_queue.shared.store.redis.script import Script, source_of
+from handoff_queue.shared.store.redis.script import Script, build_source
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MONEY
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -84,7 +84,7 @@ def test_a_lowered_counter_of_the_tenants_day_raises_no_cap(store: Store, change
     lower(store, keys.day(today(store), "acme"), change)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"tenant", b"max_usd"]
-    assert store.daily_budgets.today("acme").tenant.microusd == 50
+    assert store.daily_budgets.read_today("acme").tenant.microusd == 50
 
 
 @pytest.mark.parametrize("change", ["lower", "expire"])
@@ -96,7 +96,7 @@ def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, chang
     lower(store, keys.day(today(store)), change)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"installation", b"max_tokens"]
-    assert store.daily_budgets.today("default").installation.tokens == 380
+    assert store.daily_budgets.read_today("default").installation.tokens == 380
 
 
 def test_a_lowered_counter_of_a_job_raises_no_limit(store: Store) -> None:
@@ -155,7 +155,7 @@ def test_a_lowered_counter_is_raised_again_and_is_in_the_audit(store: Store) -> 
 
     assert accounts(store, job_id)["usd"] == 50
     assert store.refusals.move_reports() == 1
-    entry = store.audit.newest(10)[0]
+    entry = store.audit.list_newest(10)[0]
     assert entry.subject == f"counter {keys.progress(job_id)}"
     assert "usd was -999950, and the results have used 50" in entry.detail
 
@@ -189,8 +189,8 @@ def test_an_amount_after_the_money_does_not_count_as_money_of_the_month(
     store.connection.redis.decrby(month, 50)
     further = replace(MONEY, name="pages", total="pages", reserved="r_pages")
     monkeypatch.setattr(script, "AMOUNTS", (*AMOUNTS, further))
-    monkeypatch.setattr(script, "_parts", script._parts.__wrapped__)
-    monkeypatch.setattr(connection, "script_of", lambda name: Script(source_of(name)))
+    monkeypatch.setattr(script, "_read_parts", script._read_parts.__wrapped__)
+    monkeypatch.setattr(connection, "load_script", lambda name: Script(build_source(name)))
 
     verify(store, job_id, (*USED, 0))
 

@@ -73,7 +73,7 @@ def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id
     claimed.checkpoint(AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="once more"))
     expire_lease(store, claimed)
 
-    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (
+    assert granted_claim(store, job_id, HANDOFF_ID).load_earlier_checkpoints() == (
         model_reply(),
         AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="once more"),
     )
@@ -87,13 +87,13 @@ def test_the_next_reservation_stores_the_waiting_reply(store: Store, job_id: Job
 
     assert turns_of(store, job_id) == [1, 1]
     expire_lease(store, claimed)
-    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (model_reply(),)
+    assert granted_claim(store, job_id, HANDOFF_ID).load_earlier_checkpoints() == (model_reply(),)
 
 
 def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
     claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID)).release()
 
-    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (model_reply(),)
+    assert granted_claim(store, job_id, HANDOFF_ID).load_earlier_checkpoints() == (model_reply(),)
     assert turns_of(store, job_id) == [1, 0]
 
 
@@ -113,7 +113,7 @@ def test_a_last_reply_that_does_not_wait_is_not_a_sign_that_its_handoff_got_furt
     """Reading the reply may crash the process, so every claim counts."""
     for _ in range(MAX_CLAIMS):
         claimed = granted_claim(store, job_id, HANDOFF_ID)
-        if not claimed.earlier_checkpoints():
+        if not claimed.load_earlier_checkpoints():
             claim_with_waiting_reply(claimed)
         expire_lease(store, claimed)
 
@@ -139,7 +139,7 @@ def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     issue(store, job_id, HANDOFF_ID)
     finish(claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID)))
 
-    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == {HANDOFF_ID: (model_reply(),)}
+    assert store.claims.read_checkpoints(job_id, [HANDOFF_ID]) == {HANDOFF_ID: (model_reply(),)}
     assert store.connection.redis.ttl(turns_key(store, job_id, HANDOFF_ID)) > 0
     store.connection.close()
 
@@ -155,7 +155,7 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     claimed.checkpoint(first := AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="at first"))
     finish(claim_with_waiting_reply(claimed))
 
-    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == (
+    assert store.claims.read_checkpoints(job_id, [HANDOFF_ID]) == (
         {HANDOFF_ID: (first, model_reply())} if keep_turns else {}
     )
     store.connection.close()

@@ -53,13 +53,13 @@ def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_no_proce
     url = PrivateRedis(processes, tmp_path, append_only=False).start()
 
     with claim_holder(url, "lives") as holder:
-        os.kill(processes.pids()["redis"], signal.SIGSTOP)
+        os.kill(processes.get_pids()["redis"], signal.SIGSTOP)
         try:
             let_continue(holder)
             assert holder.stdout is not None
             assert "alive\n" in holder.stdout
         finally:
-            os.kill(processes.pids()["redis"], signal.SIGCONT)
+            os.kill(processes.get_pids()["redis"], signal.SIGCONT)
 
 
 @pytest.mark.slow

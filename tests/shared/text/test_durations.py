@@ -9,10 +9,10 @@ from handoff_queue.shared.settings.settings import Duration
 from handoff_queue.shared.text.durations import (
     DurationRange,
     InvalidDuration,
+    convert_whole_seconds,
     in_units,
-    seconds_of,
-    whole_seconds_in,
-    whole_seconds_of,
+    parse_seconds,
+    parse_whole_seconds,
 )
 
 
@@ -35,7 +35,7 @@ from handoff_queue.shared.text.durations import (
     ],
 )
 def test_a_duration_is_a_number_of_seconds_or_numbers_with_units(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_a_duration_is_a_number_of_seconds_or_numbers_with_units(text: str, seco
 )  # fmt: skip
 def test_other_text_is_refused_with_its_value_and_an_example(text: str) -> None:
     with pytest.raises(InvalidDuration, match=r"is not a duration.*such as 500ms") as refused:
-        seconds_of(text)
+        parse_seconds(text)
 
     assert repr(text[:40]) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_fraction_of_a_second_is_refused_where_seconds_are_counted() -> None:
-    assert whole_seconds_of("1.5m") == 90
+    assert parse_whole_seconds("1.5m") == 90
     with pytest.raises(InvalidDuration, match="'1500ms' must be a whole number of seconds"):
-        whole_seconds_of("1500ms")
+        parse_whole_seconds("1500ms")
     with pytest.raises(InvalidDuration, match=r"^must be a whole number of seconds$"):
-        whole_seconds_in("1500ms")
+        convert_whole_seconds("1500ms")
 
 
 def test_a_duration_outside_its_range_is_refused_with_the_bound() -> None:
@@ -87,4 +87,4 @@ def test_a_field_takes_numbers_and_texts_and_never_quotes_a_wrong_text() -> None
 )  # fmt: skip
 def test_a_duration_is_shown_as_it_can_be_typed(seconds: float, text: str) -> None:
     assert in_units(seconds) == text
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.text.word_forms import close_names, suggestion, with_article
+from handoff_queue.shared.text.word_forms import close_names, suggest_name, with_article
 
 ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
 
@@ -13,7 +13,7 @@ ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
     "typed", ["reseacher", "resercher", "Researcher", "RESEARCHER", "researchers"]
 )
 def test_a_misspelled_name_is_suggested_in_any_case(typed: str) -> None:
-    assert suggestion(typed, ROLES) == "did you mean researcher?"
+    assert suggest_name(typed, ROLES) == "did you mean researcher?"
 
 
 def test_a_hyphen_counts_as_an_underscore() -> None:
@@ -22,16 +22,16 @@ def test_a_hyphen_counts_as_an_underscore() -> None:
 
 
 def test_a_name_without_a_similar_name_gets_the_list_of_all_names() -> None:
-    assert suggestion("poet", ["coder", "analyst"]) == "use one of coder, analyst"
-    assert suggestion("poet", []) == "there are none"
+    assert suggest_name("poet", ["coder", "analyst"]) == "use one of coder, analyst"
+    assert suggest_name("poet", []) == "there are none"
     assert (
-        suggestion("poet", ["coder"], otherwise="name one of these")
+        suggest_name("poet", ["coder"], otherwise="name one of these")
         == "name one of these (known: coder)"
     )
 
 
 def test_several_close_names_can_be_asked_for() -> None:
-    assert suggestion("re-viewer", ["viewer", "reviewer"], limit=2) == (
+    assert suggest_name("re-viewer", ["viewer", "reviewer"], limit=2) == (
         "did you mean reviewer or viewer?"
     )
 
@@ -39,7 +39,7 @@ def test_several_close_names_can_be_asked_for() -> None:
 def test_a_long_list_is_cut_and_a_long_name_is_compared_by_its_beginning() -> None:
     many = [f"step{number}" for number in range(50)]
 
-    assert suggestion("x" * 1_000_000, many).endswith("step28, step29 and 20 more")
+    assert suggest_name("x" * 1_000_000, many).endswith("step28, step29 and 20 more")
 
 
 def test_a_noun_that_begins_with_a_vowel_gets_an() -> None:

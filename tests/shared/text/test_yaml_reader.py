@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose
+from handoff_queue.shared.text.yaml_reader import YamlFault, parse_tree
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_text_that_is_not_yaml_gets_the_correction_of_its_fault(
     text: str, line: int, advice: str
 ) -> None:
     with pytest.raises(YamlFault, match="is not YAML") as refused:
-        compose(text)
+        parse_tree(text)
 
     assert refused.value.line == line
     assert advice in str(refused.value)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from handoff_queue.shared.trust.event_signatures import right_of
+from handoff_queue.shared.trust.event_signatures import get_right
 from handoff_queue.shared.trust.keyring import USER_RIGHTS
 from handoff_queue.shared.types.events import Event
 from tests.golden.test_journals import JOURNALS, read
@@ -23,7 +23,7 @@ def test_an_event_of_a_user_needs_a_right_of_users(kind: type[Event]) -> None:
         for recorded in read(path):
             event = recorded.event
             if isinstance(event, kind) and getattr(event, "actor", None):
-                rights.append(right_of(event) in USER_RIGHTS)
+                rights.append(get_right(event) in USER_RIGHTS)
 
     assert rights
     assert all(rights)

@@ -17,21 +17,21 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.local.process_key_folders import SIGNING_KEY, write_process_folders
-from handoff_queue.shared.local.redis_users import USERS_FILE, url_file, write_users
+from handoff_queue.shared.local.redis_users import USERS_FILE, get_url_file, write_users
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
+    find_private_key_file,
     make_keys,
     make_keys_of,
-    private_key_file,
     read_keyring,
     read_private_keys,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import Identity, Right, new_identities
+from handoff_queue.shared.trust.keyring import Identity, Right, create_identities
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
-from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
+from handoff_queue.supervisor.cli.local_keys import LocalKeys, prepare_local_keys
 
 REDIS = "redis://redis:6379/0"
 ROLES = tuple(f"role-{number}" for number in range(6))
@@ -84,7 +84,7 @@ def test_rotations_of_one_key_at_once_leave_the_private_keys_of_its_valid_public
     new = at_once([partial(rotate_key, keys, "supervisor")] * 4)
 
     valid = [key.id for key in identities_of(keys)["supervisor"].keys]
-    private = read_private_keys(private_key_file(keys, "supervisor"))
+    private = read_private_keys(find_private_key_file(keys, "supervisor"))
     assert [key.id for key in private] == valid
     assert set(valid) <= {key.id for key in new}
 
@@ -95,7 +95,7 @@ def test_keys_that_are_made_at_once_are_all_in_the_keyring(tmp_path: Path) -> No
     identities = identities_of(tmp_path)
     assert sorted(name for names in made for name in names) == sorted(identities)
     for name, identity in identities.items():
-        (private,) = read_private_keys(private_key_file(tmp_path, name))
+        (private,) = read_private_keys(find_private_key_file(tmp_path, name))
         assert [key.id for key in identity.keys] == [private.id]
 
 
@@ -103,7 +103,9 @@ def test_systems_that_start_at_once_have_workers_with_their_own_roles(tmp_path: 
     def start(role: str) -> LocalKeys:
         settings = Settings(redis_url=None, keys=None)
         queues = {"others": [role, "writer"]}
-        return signing_of(tmp_path / role, settings, queues, tmp_path / "keys", has_none=False)
+        return prepare_local_keys(
+            tmp_path / role, settings, queues, tmp_path / "keys", has_none=False
+        )
 
     started = at_once(partial(start, role) for role in ROLES)
 
@@ -118,7 +120,7 @@ def test_redis_users_that_are_written_at_once_have_the_passwords_of_their_urls(
     at_once([partial(write_users, tmp_path, REDIS, {"worker": ROLES})] * 4)
 
     rules = (tmp_path / USERS_FILE).read_text()
-    password = url_file(tmp_path, "worker").read_text().split("@")[0].rpartition(":")[2]
+    password = get_url_file(tmp_path, "worker").read_text().split("@")[0].rpartition(":")[2]
     assert sha256(password.encode()).hexdigest() in rules
 
 
@@ -139,10 +141,10 @@ def test_only_the_keys_of_one_run_do_not_wait_for_the_disk(
     waits: list[int] = []
     monkeypatch.setattr(os, "fsync", waits.append)
 
-    make_keys_of(tmp_path / "run", new_identities(()), is_for_one_run=True)
+    make_keys_of(tmp_path / "run", create_identities(()), is_for_one_run=True)
     assert waits == []
     make_keys(tmp_path / "lasting")
-    assert len(waits) == len(new_identities(())) + 1, "each private key, and the keyring"
+    assert len(waits) == len(create_identities(())) + 1, "each private key, and the keyring"
 
 
 @pytest.mark.slow
@@ -173,7 +175,7 @@ def test_a_folder_without_keys_gets_no_lock(tmp_path: Path) -> None:
 
 def test_a_rotation_keeps_the_key_before_it_that_other_users_could_read(keys: Path) -> None:
     """The rotation makes the file private again."""
-    file = private_key_file(keys, "client")
+    file = find_private_key_file(keys, "client")
     (before,) = read_private_keys(file)
     file.chmod(0o644)
 
@@ -194,7 +196,7 @@ def test_a_keyring_that_others_can_write_is_refused(keys: Path, mode: int) -> No
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
 def test_a_private_key_that_others_can_read_or_write_is_refused(keys: Path, mode: int) -> None:
-    file = private_key_file(keys, "client")
+    file = find_private_key_file(keys, "client")
     file.chmod(mode)
     with pytest.raises(UserError, match=f"other users can read the private key .*chmod 600 {file}"):
         Trust(keys, file).sign(Right.SUBMIT, "a job")
@@ -211,7 +213,7 @@ def test_a_file_without_a_key_gets_no_advice_to_change_its_mode(tmp_path: Path) 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
 def test_keys_in_a_folder_that_others_can_write_are_refused(keys: Path, mode: int) -> None:
     keys.chmod(mode)
-    file = private_key_file(keys, "client")
+    file = find_private_key_file(keys, "client")
     changes = (
         partial(read_keyring, keys / KEYRING),
         partial(read_private_keys, file),
@@ -270,7 +272,7 @@ def test_a_file_of_another_user_in_a_sticky_folder_is_refused(keys: Path) -> Non
 def test_a_running_process_does_not_use_new_keys_that_others_can_write(keys: Path) -> None:
     reader = Trust(keys)
     rotate_key(keys, "client")
-    signature = Trust(keys, private_key_file(keys, "client")).sign(Right.SUBMIT, "a job")
+    signature = Trust(keys, find_private_key_file(keys, "client")).sign(Right.SUBMIT, "a job")
 
     (keys / KEYRING).chmod(0o666)
 

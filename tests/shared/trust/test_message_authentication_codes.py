@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.store.journal_signature_check import signer_of_batch
+from handoff_queue.shared.store.journal_signature_check import find_signer_of_batch
 from handoff_queue.shared.trust.event_signatures import read_stamp, sign_events, without_signature
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
+    find_private_key_file,
     make_keys,
-    private_key_file,
     read_keyring,
     read_private_keys,
     rotate_key,
 )
 from handoff_queue.shared.trust.keyring import PublicKey, Right
-from handoff_queue.shared.trust.message_authentication_codes import code_of
-from handoff_queue.shared.trust.signatures import Trust, bytes_to_sign
+from handoff_queue.shared.trust.message_authentication_codes import compute_code
+from handoff_queue.shared.trust.signatures import Trust, build_bytes_to_sign
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -55,7 +55,7 @@ def result() -> HandoffFinished:
 
 
 def trust_of(keys: Path, identity: str) -> Trust:
-    return Trust(keys, private_key_file(keys, identity))
+    return Trust(keys, find_private_key_file(keys, identity))
 
 
 def public_key(keys: Path, identity: str) -> PublicKey:
@@ -66,7 +66,7 @@ def signer_of(trust: Trust, raw: str) -> str:
     """Return the identity that signed an event, as a reader of the journal finds it."""
     text, stamp = without_signature(raw.encode())
     recorded = RecordedEvent(1, 0.0, parse_event(text), raw.encode())
-    return signer_of_batch(trust, JOB, [recorded], read_stamp(stamp)).name
+    return find_signer_of_batch(trust, JOB, [recorded], read_stamp(stamp)).name
 
 
 def test_results_and_handoffs_have_codes_and_no_signature(
@@ -110,11 +110,11 @@ def test_a_worker_cannot_make_the_code_of_another_role(keys: Path, result: Hando
 
 def code_as(keys: Path, thief: str, writer: PublicKey, reader: PublicKey, event: Event) -> str:
     """Return an event with a code from writer to reader, as one of both can make it."""
-    private = read_private_keys(private_key_file(keys, thief))[0]
+    private = read_private_keys(find_private_key_file(keys, thief))[0]
     other = writer if private.id == reader.id else reader
-    secret = private.secret_with(other, writer.id, reader.id)
+    secret = private.derive_secret(other, writer.id, reader.id)
     assert secret is not None
-    code = code_of(secret, bytes_to_sign("fact", (JOB, "word", event.to_json())))
+    code = compute_code(secret, build_bytes_to_sign("fact", (JOB, "word", event.to_json())))
     stamp = f"fact/1/word/{writer.id}~{reader.id}.{code}"
     return f'{event.to_json()[:-1]},"signature":"{stamp}"}}'
 
@@ -163,7 +163,7 @@ def test_a_code_of_a_key_that_was_rotated_twice_is_refused(
 def test_a_reader_that_has_not_got_its_new_key_checks_codes(keys: Path, tmp_path: Path) -> None:
     """On several hosts, the public keys are copied before the private key."""
     old = tmp_path / "old.key"
-    old.write_bytes(private_key_file(keys, WRITER).read_bytes())
+    old.write_bytes(find_private_key_file(keys, WRITER).read_bytes())
     old.chmod(0o600)
     rotate_key(keys, WRITER)
     handoff = trust_of(keys, "supervisor").sign_handoff("researcher", TEXT)

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, check_run, prove_run
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 
-RUN = (JobId("j-0123456789ab"), HandoffId("find.1"), digest_of("request"), digest_of("result"))
+RUN = (
+    JobId("j-0123456789ab"),
+    HandoffId("find.1"),
+    compute_digest("request"),
+    compute_digest("result"),
+)
 OTHER_RUNS = [
     pytest.param((JobId("j-0123456789ac"), *RUN[1:]), id="job"),
     pytest.param((RUN[0], HandoffId("find.2"), *RUN[2:]), id="handoff"),
-    pytest.param((*RUN[:2], digest_of("another request"), RUN[3]), id="request"),
-    pytest.param((*RUN[:3], digest_of("another result")), id="result"),
+    pytest.param((*RUN[:2], compute_digest("another request"), RUN[3]), id="request"),
+    pytest.param((*RUN[:3], compute_digest("another result")), id="result"),
 ]
 
 
@@ -29,7 +34,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def trust_of(keys: Path, identity: str) -> Trust:
-    return Trust(keys, private_key_file(keys, identity))
+    return Trust(keys, find_private_key_file(keys, identity))
 
 
 def holds(trust: Trust, proof: str) -> bool:

@@ -8,8 +8,8 @@ import pytest
 
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
+    find_private_key_file,
     make_keys,
-    private_key_file,
     read_keyring,
     rotate_key,
 )
@@ -28,7 +28,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def trust_of(keys: Path, identity: str) -> Trust:
-    return Trust(keys, private_key_file(keys, identity))
+    return Trust(keys, find_private_key_file(keys, identity))
 
 
 def test_the_signature_of_a_supervisor_is_accepted_for_the_same_text(keys: Path) -> None:
@@ -156,7 +156,7 @@ def test_private_keys_are_secret_files_and_the_keyring_has_no_secret(keys: Path)
 
 
 def test_a_private_key_that_others_can_read_is_refused(keys: Path) -> None:
-    private_key_file(keys, "client").chmod(0o640)
+    find_private_key_file(keys, "client").chmod(0o640)
     with pytest.raises(UserError, match=r"other users can read the private key .*chmod 600"):
         trust_of(keys, "client").sign(Right.SUBMIT, TEXT)
 
@@ -222,13 +222,13 @@ def test_a_process_takes_no_key_in_place_of_a_key_of_its_kind(keys: Path) -> Non
 
 def test_a_process_takes_no_key_that_is_missing_or_open_or_of_another_identity(keys: Path) -> None:
     client = trust_of(keys, "client")
-    own = private_key_file(keys, "supervisor")
+    own = find_private_key_file(keys, "supervisor")
 
     own.chmod(0o644)
     assert client.find_key_of(SUPERVISOR_RIGHTS) is None
     own.unlink()
     assert client.find_key_of(SUPERVISOR_RIGHTS) is None
-    private_key_file(keys, "console").rename(own)
+    find_private_key_file(keys, "console").rename(own)
     assert client.find_key_of(SUPERVISOR_RIGHTS) is None
 
 
@@ -240,7 +240,7 @@ def test_a_process_without_a_key_of_its_own_checks_and_signs_nothing(keys: Path)
 def test_without_a_keyring_nothing_is_signed(keys: Path) -> None:
     assert NO_TRUST.sign(Right.HANDOFF, TEXT) == ""
     with pytest.raises(UserError, match="HANDOFF_SIGNING_KEY needs HANDOFF_KEYS"):
-        Trust(None, private_key_file(keys, "client"))
+        Trust(None, find_private_key_file(keys, "client"))
 
 
 def test_a_wrong_file_of_keys_is_an_error_of_the_user(tmp_path: Path) -> None:

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed, waiting_in
+from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed, parse_wait
 
 
 @given(st.builds(HandoffWait, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
 def test_a_wait_is_read_back_from_its_sentence(wait: HandoffWait) -> None:
-    assert waiting_in(str(wait)) == wait
+    assert parse_wait(str(wait)) == wait
 
 
 @pytest.mark.parametrize(
     "doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"]
 )
 def test_another_activity_is_not_a_wait(doing: str) -> None:
-    assert waiting_in(doing) is None
+    assert parse_wait(doing) is None
 
 
 def test_only_a_change_of_the_awaited_thing_is_news() -> None:

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.handoff_info import parse_handoff_info
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import BudgetLimits
-from handoff_queue.supervisor.lifecycle.job_budget import amount as amount_in_words
+from handoff_queue.supervisor.lifecycle.job_budget import format_amount as amount_in_words
 from handoff_queue.supervisor.lifecycle.result_texts import STOPPED_BY
 
 

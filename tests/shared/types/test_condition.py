@@ -14,8 +14,8 @@ from handoff_queue.shared.types.condition_syntax import (
     MAX_CHARS,
     InvalidCondition,
     When,
-    condition_of,
-    problem_with,
+    find_problem,
+    parse_condition,
 )
 
 TRIAGE: dict[str, Any] = {
@@ -37,7 +37,7 @@ ROW = {"amount": "250", "country": "CH", "Order no.": "A-1042", "empty": ""}
 def is_met(text: str, item: Any = ROW, output: Any = None) -> bool:
     triage = TRIAGE if output is None else {**TRIAGE, "output": output}
     return evaluate_condition(
-        condition_of(text), {"triage": triage, "look-up": triage}, item
+        parse_condition(text), {"triage": triage, "look-up": triage}, item
     ).is_met
 
 
@@ -123,7 +123,7 @@ def test_an_output_that_is_text_has_no_fields() -> None:
 
 def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
     text = 'triage.output.category == "complaint" and triage.output.amount > 5'
-    verdict = evaluate_condition(condition_of(text), {"triage": TRIAGE})
+    verdict = evaluate_condition(parse_condition(text), {"triage": TRIAGE})
 
     assert verdict.why == (
         'its condition is not met: triage.output.category == "complaint" and'
@@ -173,7 +173,7 @@ def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
 )
 def test_an_invalid_condition_is_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(InvalidCondition) as refused:
-        condition_of(text)
+        parse_condition(text)
 
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -182,7 +182,7 @@ def test_an_invalid_condition_is_refused_in_one_line(text: str, why: str) -> Non
 @given(st.text(max_size=60) | st.from_regex(r"[a-z.()\[\]\"' =<>!0-9-]{0,40}", fullmatch=True))
 def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
     try:
-        condition = condition_of(text)
+        condition = parse_condition(text)
     except InvalidCondition:
         return
     fields: dict[str, Any] = {"output": {}, "status": "ok", "confidence": 1.0}
@@ -206,11 +206,11 @@ def test_any_output_decides_a_condition_or_is_named(value: Any) -> None:
 
 
 def test_names_that_a_condition_uses_are_known() -> None:
-    condition = condition_of('a.output.x == 1 and steps["b-c"].status == "ok" and item.d == "1"')
+    condition = parse_condition('a.output.x == 1 and steps["b-c"].status == "ok" and item.d == "1"')
 
     assert (condition.steps, condition.columns) == (("a", "b-c"), ("d",))
     assert (condition.has_item, condition.has_whole_item) == (True, False)
-    assert condition_of('"x" in item').has_whole_item
+    assert parse_condition('"x" in item').has_whole_item
 
 
 @pytest.mark.parametrize(
@@ -225,4 +225,4 @@ def test_names_that_a_condition_uses_are_known() -> None:
 def test_a_condition_of_a_plan_that_a_person_wrote_is_checked(
     when: dict[str, Any], problem: str
 ) -> None:
-    assert problem in (problem_with(When.model_validate(when)) or "")
+    assert problem in (find_problem(When.model_validate(when)) or "")

@@ -10,8 +10,8 @@ from handoff_queue.shared.types.handoff import (
     UNREADABLE,
     HandoffResult,
     ResultStatus,
-    result_in,
-    result_values,
+    parse_result,
+    parse_result_values,
 )
 from handoff_queue.shared.types.json_values import MAX_LEVELS, check_storable
 from tests.doubles.handoffs import a_result
@@ -50,7 +50,7 @@ def test_a_result_cannot_hold_a_value_that_could_not_be_read_again(value: Any) -
 )
 def test_a_stored_result_is_read_again_unchanged(value: Any) -> None:
     result = a_result(output=value)
-    assert result_in(result.to_json()) == result
+    assert parse_result(result.to_json()) == result
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_failed_result_replaces_an_unreadable_text(text: str) -> None:
     with pytest.raises(MalformedMessage):
         HandoffResult.from_json(text)
 
-    result = result_in(text)
+    result = parse_result(text)
 
     assert (result.status, result.error) == (ResultStatus.FAILED, UNREADABLE)
-    assert result_values(text)["error"] == UNREADABLE
+    assert parse_result_values(text)["error"] == UNREADABLE
 
 
 def test_the_replacement_names_the_handoff_of_the_unreadable_text() -> None:
     text = a_result(output="x").to_json().replace('"x"', "NaN")
-    assert result_in(text).handoff_id == "before.1"
+    assert parse_result(text).handoff_id == "before.1"

@@ -10,7 +10,7 @@ from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, HandoffResult, ref
+from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, HandoffResult, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
@@ -49,7 +49,7 @@ def test_the_event_of_a_plan_of_the_most_steps_is_readable() -> None:
     step = StepOutline(id=StepId("first"), specialist="writer")
     after = step.model_copy(update={"id": StepId("after"), "depends_on": FIRST})
     steps = steps_as_json(step, after, MAX_STEPS - len(FIRST))
-    plan = ref("a plan").to_json()
+    plan = make_ref("a plan").to_json()
     entry = f'1790000000000 {{"type":"plan_made","plan":{plan},"steps":{steps}}}'.encode()
 
     event = parse_entry(1, entry).event

@@ -31,7 +31,7 @@ SECRET = "what a model has written"
         (HandoffResult.from_json, {"status": SECRET, "claims": [{"text": SECRET}]}),
         (parse_event, {"type": "job_ended", "status": SECRET}),
         (checkpoint_adapter.validate_json, {"kind": "replied", "content": SECRET}),
-        (lambda text: Verdict.of(json.loads(text)), {"verdict": SECRET}),
+        (lambda text: Verdict.from_value(json.loads(text)), {"verdict": SECRET}),
         (VerdictAnswer.model_validate_json, {"revisions": {"a": {"problem": SECRET}}}),
     ],
     ids=["handoff", "result", "event", "checkpoint", "verdict", "a role's answer"],
@@ -57,7 +57,7 @@ def test_a_value_outside_json_is_malformed(value: dict[str, JsonValue]) -> None:
         MalformedMessage,
         match=r"^Verdict: it has half a character \(a lone surrogate\), or is nested too deep$",
     ):
-        Verdict.of(value)
+        Verdict.from_value(value)
 
 
 @pytest.mark.parametrize("update", [None, {}, {"output_tokens": 7}])

@@ -5,11 +5,11 @@ from handoff_queue.shared.types.origins import (
     MAX_ORIGINS,
     UNKNOWN,
     Origins,
+    build_mcp_origin,
+    build_tool_origin,
+    get_origins,
     is_private,
     is_untrusted,
-    mcp_origin,
-    origins_or_unknown,
-    tool_origin,
     union,
 )
 
@@ -34,13 +34,13 @@ def test_a_union_is_sorted_and_names_each_origin_once() -> None:
 
 
 def test_a_union_of_many_tools_keeps_their_kind() -> None:
-    many = union([tool_origin(f"t{number}") for number in range(MAX_ORIGINS + 1)], ["user"])
+    many = union([build_tool_origin(f"t{number}") for number in range(MAX_ORIGINS + 1)], ["user"])
     assert many == ("tool other", "user")
     assert is_private(many)
 
 
 def test_documents_tools_and_servers_are_private_and_the_web_is_not() -> None:
-    for origin in ("document", tool_origin("crm"), mcp_origin("files")):
+    for origin in ("document", build_tool_origin("crm"), build_mcp_origin("files")):
         assert is_private([origin])
         assert is_untrusted([origin])
     assert is_untrusted(["web"])
@@ -55,7 +55,7 @@ def test_one_tool_can_be_named() -> None:
 
 
 def test_a_payload_without_origins_counts_as_private_and_untrusted() -> None:
-    assert origins_or_unknown(None) == UNKNOWN
-    assert is_private(origins_or_unknown(None))
-    assert is_untrusted(origins_or_unknown(None))
-    assert origins_or_unknown(()) == ()
+    assert get_origins(None) == UNKNOWN
+    assert is_private(get_origins(None))
+    assert is_untrusted(get_origins(None))
+    assert get_origins(()) == ()

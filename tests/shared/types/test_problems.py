@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import MalformedMessage, ManyProblems, Us
 from handoff_queue.shared.types.gates import FactTable, Gates, KnownFact
 from handoff_queue.shared.types.job_options import Approvals
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
-from handoff_queue.shared.types.message import Message, problems_of
+from handoff_queue.shared.types.message import Message, describe_problems
 from handoff_queue.shared.types.review import Criterion, Rubric
 from handoff_queue.supervisor.gates.facts import FactsFile
 
@@ -47,7 +47,7 @@ def test_a_problem_is_explained_once_without_pydantics_terms(
 ) -> None:
     with pytest.raises(ValidationError) as raised:
         kind.model_validate_json(json.dumps(document))
-    assert problems_of(raised.value) == message
+    assert describe_problems(raised.value) == message
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_unknown_field_gets_the_closest_field_or_the_few_known_fields(
     with pytest.raises(ValidationError) as raised:
         Approvals.model_validate_json(json.dumps({field: 1}))
 
-    problem = problems_of(raised.value, kind=Approvals)
+    problem = describe_problems(raised.value, kind=Approvals)
 
     assert problem.startswith(f"{field}: there is no such field: ")
     assert problem.endswith(ending)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.usage import Usage, cost_usd, dollars, microusd
+from handoff_queue.shared.types.usage import Usage, cost_usd, format_dollars, to_microusd
 
 
 @given(st.integers(0, 10**12))
 def test_a_limits_text_is_exact_to_the_last_micro_dollar(amount: int) -> None:
-    assert microusd(cost_usd(amount)) == amount
+    assert to_microusd(cost_usd(amount)) == amount
 
 
 def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
-    assert (microusd(2.01), microusd(0.000_001_9), microusd(1e-6), microusd(5e-7)) == (
+    assert (to_microusd(2.01), to_microusd(0.000_001_9), to_microusd(1e-6), to_microusd(5e-7)) == (
         2_010_000,
         1,
         1,
@@ -25,11 +25,11 @@ def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
 def test_people_see_an_amount_without_an_exponent() -> None:
     amounts = (0, 20, 500_000, 2_000_000, 1_234_567_890_000)
 
-    assert list(map(dollars, amounts)) == ["$0", "$0.00002", "$0.5", "$2", "$1234567.89"]
+    assert list(map(format_dollars, amounts)) == ["$0", "$0.00002", "$0.5", "$2", "$1234567.89"]
 
 
 def test_unknown_stays_unknown() -> None:
-    assert (microusd(None), cost_usd(None)) == (None, None)
+    assert (to_microusd(None), cost_usd(None)) == (None, None)
 
 
 def test_the_sum_of_two_usages_has_the_sum_of_each_figure() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import (
@@ -18,8 +18,8 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     StepOutline,
 )
-from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.plan import Patch
@@ -28,7 +28,7 @@ from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, list_refs_with_texts
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
@@ -49,7 +49,7 @@ PLANNED = PlanMade(
 
 def issued(step: str, to: str, *, attempt: int = 1, group: str | None = "g1") -> HandoffIssued:
     return HandoffIssued(
-        handoff_id=handoff_id(step, attempt),
+        handoff_id=build_handoff_id(step, attempt),
         step_id=StepId(step),
         attempt=attempt,
         assigned_to=to,
@@ -64,7 +64,7 @@ def finished(
 ) -> HandoffFinished:
     result = a_result(step).model_copy(
         update={
-            "handoff_id": handoff_id(step, attempt),
+            "handoff_id": build_handoff_id(step, attempt),
             "attempt": attempt,
             "status": status,
             "usage": Usage(input_tokens=1_000, output_tokens=200),
@@ -74,7 +74,7 @@ def finished(
             "model": "offline",
         }
     )
-    return handoff_finished_event(_stored(result), "")
+    return build_handoff_finished_event(_stored(result), "")
 
 
 def reviewed(verdict: Verdict) -> Reviewed:
@@ -83,7 +83,7 @@ def reviewed(verdict: Verdict) -> Reviewed:
     return Reviewed(
         round=1,
         decision=verdict.verdict,
-        result=ref(result.to_json()),
+        result=make_ref(result.to_json()),
         steps=steps,
         open_points=points,
     )
@@ -100,13 +100,13 @@ def replanner_events(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
     )
     plan = REF if added or patch.drop else None
     patched = PlanPatched(
-        result=ref(result.to_json()),
+        result=make_ref(result.to_json()),
         plan=plan,
         added=added,
         dropped=patch.drop,
         repeats=patch.repeats,
     )
-    return handoff_finished_event(result, ""), patched
+    return build_handoff_finished_event(result, ""), patched
 
 
 def fact_check_events(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
@@ -115,14 +115,17 @@ def fact_check_events(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
     is_wrong = check.verdict is CheckVerdict.VETO
     problem = UNSURE if check.verdict is CheckVerdict.CANNOT_SAY else None
     event = FactsChecked(
-        result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem
+        result=make_ref(result.to_json()),
+        wrong=len(check.wrong),
+        is_sent_back=is_wrong,
+        problem=problem,
     )
-    return handoff_finished_event(result, ""), event
+    return build_handoff_finished_event(result, ""), event
 
 
 def _stored(result: HandoffResult) -> HandoffResult:
     """Store the result for `view_of`, and return it."""
-    RESULT_TEXTS[ref(result.to_json()).digest] = result.to_json()
+    RESULT_TEXTS[make_ref(result.to_json()).digest] = result.to_json()
     return result
 
 
@@ -149,9 +152,13 @@ def view_of(
         cost_microusd=1_500,
     )
     texts = ResultTexts(
-        {ref.digest: RESULT_TEXTS[ref.digest] for event in events for ref in refs_with_texts(event)}
+        {
+            ref.digest: RESULT_TEXTS[ref.digest]
+            for event in events
+            for ref in list_refs_with_texts(event)
+        }
     )  # the views know no other results
     known = {HandoffId(name): info for name, info in (handoffs or {}).items()}
-    return JobView(JOB, now=now, job=job_info, handoffs=known, texts=texts).after_events(
+    return JobView(JOB, now=now, job=job_info, handoffs=known, texts=texts).apply_events(
         recorded(*events)
     )

@@ -11,8 +11,12 @@ import pytest
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.commands import load_command
-from handoff_queue.supervisor.cli.display.job_status import usage_and_limits
-from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
+from handoff_queue.supervisor.cli.display.job_status import list_usage_and_limits
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    build_limits,
+    build_new_limits,
+)
 from handoff_queue.supervisor.cli.submit import SubmissionLine
 from tests.supervisor.cli.job_events import view_of
 
@@ -29,13 +33,13 @@ def test_a_command_has_the_option_of_each_limit(measure: Measure, name: str) -> 
 def test_an_option_of_a_submission_sets_the_limit_of_the_job(measure: Measure) -> None:
     options: dict[str, Any] = {measure.parameter: 7}
 
-    assert measure.of(limits_of(RequestOptions("x", **options)))
+    assert measure.get_limit(build_limits(RequestOptions("x", **options)))
 
 
 def test_an_option_of_a_retry_raises_the_limit_of_the_job(measure: Measure) -> None:
-    options: dict[str, Any] = dict.fromkeys(signature(new_limits).parameters)
+    options: dict[str, Any] = dict.fromkeys(signature(build_new_limits).parameters)
 
-    assert measure.of(new_limits(**{**options, measure.parameter: 7}))
+    assert measure.get_limit(build_new_limits(**{**options, measure.parameter: 7}))
 
 
 def test_a_line_of_a_file_of_jobs_sets_each_limit(measure: Measure) -> None:
@@ -48,7 +52,7 @@ def test_the_headline_of_a_job_shows_each_limit(measure: Measure) -> None:
     unlimited = JobLimits(max_turns=None)
     limited = unlimited.model_copy(update={measure.limit: 7_000_000})
 
-    assert usage_and_limits(info, limited) != usage_and_limits(info, unlimited)
+    assert list_usage_and_limits(info, limited) != list_usage_and_limits(info, unlimited)
 
 
 def test_the_docs_name_each_option(measure: Measure) -> None:

@@ -15,7 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.job_filter import EVERY_JOB
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from handoff_queue.supervisor.cli.cancel import CancelOutcome, cancel, cancel_each
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
 from handoff_queue.supervisor.client.client import Client
@@ -70,7 +70,7 @@ def test_a_wrong_id_does_not_stop_the_other_cancels(
 ) -> None:
     ended, running = submit_jobs(broker, 2)
     end_job(broker, ended)
-    unknown = new_job_id()
+    unknown = create_job_id()
 
     assert cancel(["nonsense", unknown, ended, running, running[:13]]) == BAD_INPUT
     output = capsys.readouterr()

@@ -21,7 +21,11 @@ from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.display.main_help import Entry, print_main_help
-from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    build_limits,
+    build_new_limits,
+)
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
@@ -244,7 +248,7 @@ def test_every_option_that_is_a_number_has_bounds(
 )
 def test_a_limit_outside_its_bounds_names_its_option(field: str, option: str, value: int) -> None:
     with pytest.raises(UserError, match=f"^{option}[^\n]*$"):
-        limits_of(RequestOptions("x", **{field: value}))  # type: ignore[arg-type]
+        build_limits(RequestOptions("x", **{field: value}))  # type: ignore[arg-type]
 
 
 DURATIONS = [
@@ -303,20 +307,20 @@ def parsed_parameters(command: str, *options: str) -> dict[str, Any]:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0])
 def test_an_amount_that_the_budget_cannot_count_is_refused(value: float) -> None:
     with pytest.raises(UserError, match=r"^--max-usd"):
-        new_limits(None, None, value)
+        build_new_limits(None, None, value)
     with pytest.raises(UserError, match=r"^--max-tokens"):
-        new_limits(None, 10**30, None)
+        build_new_limits(None, 10**30, None)
 
 
 def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
-    limits = limits_of(RequestOptions("x", max_turns_per_handoff=3, max_turns=40))
+    limits = build_limits(RequestOptions("x", max_turns_per_handoff=3, max_turns=40))
     options = {
         name: {opt for parameter in load_command(name).params for opt in parameter.opts}
         for name in ENTRIES
     }
 
     assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)
-    assert new_limits(40, None, None).max_turns == 40
+    assert build_new_limits(40, None, None).max_turns == 40
     assert "--max-turns" in options["retry"]
     assert "--max-turns-per-handoff" not in options["retry"]
     for name in ("run", "submit", "quote"):

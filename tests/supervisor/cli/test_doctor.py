@@ -15,21 +15,21 @@ from handoff_queue.shared.types.memory_notes import MAX_NOTES
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import ContextRules
 from handoff_queue.supervisor.cli.doctor import (
-    budgets,
+    check_budgets,
     check_memory,
+    check_model_access,
+    check_persistence,
     examine,
     find_ignored_variables,
     find_lost_slots,
     find_not_served,
     find_unserved_queues,
-    model_access,
-    persistence,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
     AnnouncedProcess,
     CheckLevel,
     Finding,
-    brokers,
+    check_brokers,
 )
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
@@ -48,14 +48,14 @@ SOUND_REDIS = RedisFacts(
 def problems_with(facts: RedisFacts) -> dict[str, CheckLevel]:
     return {
         finding.about: finding.level
-        for finding in persistence(facts)
+        for finding in check_persistence(facts)
         if finding.level is not CheckLevel.OK
     }
 
 
 def test_a_sound_redis_has_no_findings() -> None:
     assert problems_with(SOUND_REDIS) == {}
-    assert all(finding.fix == "" for finding in persistence(SOUND_REDIS))
+    assert all(finding.fix == "" for finding in check_persistence(SOUND_REDIS))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
     facts: RedisFacts, about: str, level: CheckLevel
 ) -> None:
     assert problems_with(facts) == {about: level}
-    assert all(finding.fix for finding in persistence(facts) if finding.level is not CheckLevel.OK)
+    assert all(
+        finding.fix for finding in check_persistence(facts) if finding.level is not CheckLevel.OK
+    )
 
 
 def test_an_unserved_queue_is_named_with_its_messages() -> None:
@@ -153,7 +155,7 @@ def test_a_memory_is_a_warning_when_it_is_almost_full() -> None:
 
 def test_the_spending_of_today_is_shown_with_its_limits() -> None:
     assert list(
-        budgets(
+        check_budgets(
             TodaysBudgets(
                 DaySpending(1_200, 500_000, 0, 2_000_000), DaySpending(1_200, 500_000, 0, 0), 60.0
             )
@@ -161,14 +163,14 @@ def test_the_spending_of_today_is_shown_with_its_limits() -> None:
     ) == [Finding(CheckLevel.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
     assert [
         finding.report
-        for finding in budgets(
+        for finding in check_budgets(
             TodaysBudgets(DaySpending(0, 0, 0, 0), DaySpending(0, 0, 0, 0), 60.0)
         )
     ] == ["$0, 0 tokens, no cap"]
 
 
 def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None:
-    everybody, tenant = budgets(
+    everybody, tenant = check_budgets(
         TodaysBudgets(DaySpending(900, 7, 1_000, 0), DaySpending(900, 7, 900, 0), 3_600.0)
     )
 
@@ -185,7 +187,7 @@ def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None
 
 
 def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
-    (everybody,) = budgets(
+    (everybody,) = check_budgets(
         TodaysBudgets(
             DaySpending(900, 324_000, 0, 500_000, needed_microusd=200_000),
             DaySpending(900, 324_000, 0, 0),
@@ -210,7 +212,7 @@ def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> Non
     here = AnnouncedProcess("worker", "h:1", Node(node="here@h", broker="redis://:**@a:6379/0"))
     away = AnnouncedProcess("worker", "h:2", Node(node="away@h", broker="redis://b:6379/1"))
 
-    warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
+    warning, ok = check_brokers([here, away], {"here@h", "supervisor@h"})
 
     assert (warning.level, warning.about) == (CheckLevel.WARN, "process away@h")
     assert "redis://b:6379/1" in warning.report
@@ -231,14 +233,14 @@ def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
         )
     )
 
-    first, second = store.presence.processes()
+    first, second = store.presence.list_processes()
     assert (first.kind, first.name, first.node) == ("supervisor", "h:2", supervisor)
     assert (second.kind, second.name) == ("worker", "h:1")
     assert second.node is not None
     assert (second.node.node, second.node.broker) == ("workers@h", "redis://a:6379/0")
 
     store.presence.withdraw_supervisor("h:2")
-    assert [process.name for process in store.presence.processes()] == ["h:1"]
+    assert [process.name for process in store.presence.list_processes()] == ["h:1"]
 
 
 def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> None:
@@ -267,7 +269,7 @@ def test_the_limits_of_a_served_specialist_are_compared_with_its_model(
 def test_the_password_of_a_gateway_is_not_shown() -> None:
     url = "http://team:canary-90f3e1@127.0.0.1:1"
 
-    level, finding, _ = model_access(
+    level, finding, _ = check_model_access(
         Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url})
     )
 
@@ -280,7 +282,7 @@ def test_the_key_does_not_follow_a_redirect_of_the_list_of_models() -> None:
         redirect = Page(b"", status=302, headers=location)
         with serving({"/v1/models?limit=1": redirect}) as server:
             url = f"http://127.0.0.1:{server.port}"
-            level, finding, fix = model_access(
+            level, finding, fix = check_model_access(
                 Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url})
             )
 
@@ -290,7 +292,7 @@ def test_the_key_does_not_follow_a_redirect_of_the_list_of_models() -> None:
 
 
 def test_a_provider_without_its_settings_fails() -> None:
-    level, finding, _ = model_access(Settings.model_validate({"model_provider": "foundry"}))
+    level, finding, _ = check_model_access(Settings.model_validate({"model_provider": "foundry"}))
 
     assert level == "fail"
     assert "HANDOFF_MODEL_PROVIDER=foundry" in finding

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.providers import model_facts
-from handoff_queue.shared.providers.model_facts import ModelServer, server_of
+from handoff_queue.shared.providers.model_facts import ModelServer, create_model_server
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import COMPACTION_BETA
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
-from handoff_queue.supervisor.cli.doctor import model_access
+from handoff_queue.supervisor.cli.doctor import check_model_access
 from handoff_queue.supervisor.cli.doctor_models import (
     check_code_execution,
     check_contexts,
     check_models,
-    specialists_by_managed_model,
-    specialists_by_model,
-    specialists_by_option,
+    group_specialists_by_managed_model,
+    group_specialists_by_model,
+    group_specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
 from tests.doubles.handoffs import a_spec
@@ -47,7 +47,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
         a_spec(name="writer").model_copy(update={"models": ("new", "old")}),
         a_spec(name="other"),
     ]
-    models = specialists_by_model(["usual", "new"], specs)
+    models = group_specialists_by_model(["usual", "new"], specs)
     assert models == {"usual": [], "new": ["writer"], "old": ["reader", "writer"]}
     with serving({"/v1/models/old": Page(b'{"lifecycle": "retired"}')}) as server:
         (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), models)
@@ -70,7 +70,7 @@ def test_a_level_or_type_of_a_file_that_its_model_lacks_is_named() -> None:
             update={"effort": Effort.HIGH, "thinking": Thinking.BETWEEN_TOOLS, "models": ("small",)}
         ),
     ]
-    options = specialists_by_option(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "small"})
+    options = group_specialists_by_option(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "small"})
     capabilities = {
         "effort": {**SUPPORTED, "high": SUPPORTED, "max": LACKING},
         "thinking": {**SUPPORTED, "types": {"adaptive": LACKING, "between_tools": LACKING}},
@@ -93,7 +93,9 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
         a_spec(name="writer").model_copy(update={"context": managed, "model": "large"}),
         a_spec(name="other").model_copy(update={"context": ContextRules()}),
     ]
-    models = specialists_by_managed_model(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "capable"})
+    models = group_specialists_by_managed_model(
+        specs, {Tier.CHEAP: "small", Tier.CAPABLE: "capable"}
+    )
     assert models == {"small": ["reader"], "large": ["writer"]}
     both = {
         "context_management": {**SUPPORTED, "clear_tool_uses_20250919": SUPPORTED},
@@ -147,7 +149,7 @@ def test_the_key_does_not_follow_a_redirect_of_the_models_server() -> None:
         location = {"Location": f"http://127.0.0.1:{other.port}/elsewhere"}
         redirect = Page(b"", status=302, headers=location)
         with serving({"/v1/models/small": redirect}) as server:
-            facts = ModelServer(f"http://127.0.0.1:{server.port}", {}).facts("small")
+            facts = ModelServer(f"http://127.0.0.1:{server.port}", {}).fetch_facts("small")
 
     assert facts == {}
 
@@ -161,8 +163,8 @@ def test_doctor_sends_the_headers_of_the_user_to_the_models_server(
         settings = Settings.model_validate(
             {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}", "ANTHROPIC_API_KEY": "sk-k"}
         )
-        list(check_models(server_of(settings), {}, {"small": ["reader"]}))
-        assert model_access(settings)[0] == "ok"
+        list(check_models(create_model_server(settings), {}, {"small": ["reader"]}))
+        assert check_model_access(settings)[0] == "ok"
     about_model, about_key = server.request_headers
     assert (about_model["X-Team"], about_key["X-Team"]) == ("red", "red")
     assert about_model["Anthropic-Beta"] == f"context-1m-2025-08-07,{COMPACTION_BETA}"

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.types.presence import ModelCalls, Node
-from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding, live_processes
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding, check_live_processes
 
 NOW = 1_000.0
 ERROR = "the key was refused (401): invalid x-api-key"
@@ -32,7 +32,7 @@ def live_process(
 
 
 def findings_of(*processes: LiveProcess, version: str = "1.0") -> list[Finding]:
-    return list(live_processes(processes, NOW, version))
+    return list(check_live_processes(processes, NOW, version))
 
 
 def problems_of(*processes: LiveProcess, version: str = "1.0") -> list[tuple[CheckLevel, str]]:

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.client.request import Request
 @pytest.mark.usefixtures("forked_children")
 def test_the_journal_of_a_private_run_is_signed() -> None:
     with EmbeddedSystem(Settings(offline=True)) as system:
-        jobs = connect(system.url, system.client_settings())
+        jobs = connect(system.url, system.build_client_settings())
         system.wait_until_ready(jobs)
         job_id = jobs.submit(Request("Which database is the best?"))
         jobs.wait(job_id, 60)

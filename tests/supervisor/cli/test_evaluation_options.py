@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.supervisor.cli.evaluation_options import worst_case
+from handoff_queue.supervisor.cli.evaluation_options import describe_worst_case
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from handoff_queue.supervisor.cli.evaluation_options import worst_case
 def test_an_evaluation_names_its_highest_cost_or_the_option_that_limits_it(
     limit: str | None, is_free: bool, words: str
 ) -> None:
-    assert worst_case(limit, is_free=is_free) == words
+    assert describe_worst_case(limit, is_free=is_free) == words

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.supervisor.cli.request_options import gates_of
+from handoff_queue.supervisor.cli.request_options import read_gates_option
 from handoff_queue.supervisor.gates.gates_file import MAX_BYTES, GateSet
 from tests.docs.pages import blocks, text_of
 
@@ -17,7 +17,7 @@ DOCS_PAGE = text_of("how-to/gates")
 
 def read_gate_file(tmp_path: Path, text: str) -> GateSet | None:
     (tmp_path / "gates.yaml").write_text(text)
-    return gates_of(tmp_path / "gates.yaml")
+    return read_gates_option(tmp_path / "gates.yaml")
 
 
 def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:

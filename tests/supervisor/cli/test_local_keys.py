@@ -11,7 +11,7 @@ from handoff_queue.shared.trust.key_files import KEYRING, make_keys
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.local_keys import OWN_FOLDER, LocalKeys, signing_of
+from handoff_queue.supervisor.cli.local_keys import OWN_FOLDER, LocalKeys, prepare_local_keys
 
 RESEARCHERS = {"researcher1": ["researcher"], "others": ["analyst", "writer"]}
 ALL: dict[str, list[str]] = {"worker1": [], "worker2": []}
@@ -26,12 +26,12 @@ def keys_of(
     has_none: bool = False,
 ) -> LocalKeys:
     settings = settings or Settings(redis_url=None, keys=None)
-    return signing_of(home, settings, queues, named, has_none=has_none)
+    return prepare_local_keys(home, settings, queues, named, has_none=has_none)
 
 
 def trust_of(keys: LocalKeys, process: str) -> Trust:
     """Return the keys that a worker process gets."""
-    variables = keys.variables(keys.workers[process])
+    variables = keys.build_variables(keys.workers[process])
     return Trust(Path(variables["HANDOFF_KEYS"]), Path(variables["HANDOFF_SIGNING_KEY"]))
 
 
@@ -93,7 +93,7 @@ def test_a_folder_with_a_key_for_all_workers_gets_a_key_for_each_role(tmp_path: 
 
 
 def test_the_other_terminal_signs_as_a_client(tmp_path: Path) -> None:
-    lines = keys_of(tmp_path, ALL).lines()
+    lines = keys_of(tmp_path, ALL).build_lines()
     folder = tmp_path / OWN_FOLDER
     assert lines == [
         f"export HANDOFF_KEYS={folder / KEYRING}",
@@ -112,8 +112,8 @@ def test_a_system_without_keys_has_a_message_with_the_reason(tmp_path: Path) -> 
         (keys_of(tmp_path, ALL), "may have open jobs of a start without keys"),
     ):
         assert keys.folder is None
-        assert keys.lines() == []
-        assert keys.variables("supervisor") == {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
+        assert keys.build_lines() == []
+        assert keys.build_variables("supervisor") == {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
         assert keys.why_none.startswith("messages are not signed")
         assert reason in keys.why_none
     assert not (tmp_path / OWN_FOLDER).exists()

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.follow_job import with_remedies_in_place
-from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
+from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, find_waiting_reasons
 
 JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False)
 
@@ -38,7 +38,7 @@ def shown_reasons(*entries: WaitingReason) -> str:
     ids=["an approval", "a decision", "a process"],
 )
 def test_no_entry_names_a_command(job: JobInfo) -> None:
-    entries = waiting_reasons(job, Presence(frozenset(), {}, {}))
+    entries = find_waiting_reasons(job, Presence(frozenset(), {}, {}))
 
     assert all("`handoff" in describe_with_command(entry) for entry in entries)
     assert "`handoff" not in shown_reasons(*entries)
@@ -54,7 +54,7 @@ def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
 def test_a_run_does_not_promise_a_worker_of_a_specialist_that_it_cannot_serve() -> None:
     unclaimed = {JOB.job_id: {HandoffId("code.1"): "coder"}}
     running = replace(JOB, status=JobStatus.RUNNING)
-    entries = waiting_reasons(running, Presence(frozenset({SUPERVISOR_QUEUE}), unclaimed, {}))
+    entries = find_waiting_reasons(running, Presence(frozenset({SUPERVISOR_QUEUE}), unclaimed, {}))
 
     assert shown_reasons(*entries) == (
         "step code waits for a worker of `coder`: this run cannot serve it (no sandbox: bubblewrap"

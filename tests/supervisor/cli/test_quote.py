@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.cost_quotes import why_unplanned
+from handoff_queue.supervisor.client.cost_quotes import explain_missing_plan
 from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -21,7 +21,7 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
     job.advance()
 
     assert (
-        why_unplanned(job.state)
+        explain_missing_plan(job.state)
         == "its limits are too low for a plan (the job's budget is spent): raise or"
         " remove a limit"
     )
@@ -33,4 +33,4 @@ def test_a_spent_daily_budget_names_no_higher_limit_of_the_job() -> None:
     job.finish("planner", "failed", stop_reason=StopReason.DAY_BUDGET)
     job.advance()
 
-    assert "raise" not in why_unplanned(job.state)
+    assert "raise" not in explain_missing_plan(job.state)

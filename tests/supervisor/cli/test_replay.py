@@ -14,7 +14,7 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.event_lines import lines_of
+from handoff_queue.supervisor.cli.display.event_lines import iterate_lines
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -77,15 +77,15 @@ def test_a_reconnected_watcher_shows_the_same_tree_and_each_log_line_once(
     seed: int, retries: int, cuts: list[float]
 ) -> None:
     job = finished_job(seed, retries)
-    at_once = initial_view(job).after_events(job.journal)
+    at_once = initial_view(job).apply_events(job.journal)
     at = sorted({0, len(job.journal), *(int(cut * len(job.journal)) for cut in cuts)})
 
     view, lines = initial_view(job), list[tuple[float, str]]()
     for since, until in pairwise(at):
         before, events = view.state, job.journal[since:until]
-        view = view.after_events(events)
-        lines += lines_of(JobUpdate(view, tuple(events)), before)
+        view = view.apply_events(events)
+        lines += iterate_lines(JobUpdate(view, tuple(events)), before)
 
     assert view.state == at_once.state
     assert rendered(view) == rendered(at_once)
-    assert lines == list(lines_of(JobUpdate(at_once, tuple(job.journal))))
+    assert lines == list(iterate_lines(JobUpdate(at_once, tuple(job.journal))))

@@ -16,32 +16,32 @@ from handoff_queue.supervisor.cli.interrupted_runs import (
     find_kept_job,
     forget,
     keep_run,
+    read_worker_variables,
     restore,
-    worker_variables_of,
 )
 from handoff_queue.supervisor.cli.request_options import (
     MAX_SCHEMA_BYTES,
     RequestOptions,
+    build_limits,
     check_model,
-    limits_of,
     read_request,
-    schema_of,
-    text_of,
+    read_request_text,
+    read_schema,
 )
-from handoff_queue.supervisor.cli.submit import options_of_line
-from handoff_queue.supervisor.cli.up import workers_of
-from handoff_queue.supervisor.client.submission import submission_of
+from handoff_queue.supervisor.cli.submit import parse_line_options
+from handoff_queue.supervisor.cli.up import parse_workers
+from handoff_queue.supervisor.client.submission import build_submission
 
 KNOWN = ["analyst", "researcher", "writer"]
 
 
 def test_a_request_that_is_not_text_is_refused() -> None:
     with pytest.raises(UserError, match="UTF-8"):
-        text_of("\udcff", Settings())
+        read_request_text("\udcff", Settings())
 
 
 def test_limits_have_the_given_values() -> None:
-    limits = limits_of(RequestOptions("x", max_turns_per_handoff=3, max_usd=0.5, timeout_s=9))
+    limits = build_limits(RequestOptions("x", max_turns_per_handoff=3, max_usd=0.5, timeout_s=9))
 
     assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
         3,
@@ -52,7 +52,9 @@ def test_limits_have_the_given_values() -> None:
 
 def test_a_deadline_is_the_time_limit_of_a_job_and_needs_no_other() -> None:
     asked = RequestOptions("x", priority=Priority.BATCH, deadline_s=21_600)
-    event = submission_of(read_request(asked, Settings(offline=True)), Settings(offline=True)).event
+    event = build_submission(
+        read_request(asked, Settings(offline=True)), Settings(offline=True)
+    ).event
 
     assert (event.limits.max_seconds, event.is_batched) == (21_600, True)
     with pytest.raises(UserError, match="--timeout and --deadline exclude each other"):
@@ -69,7 +71,7 @@ def test_a_job_has_a_review_unless_its_options_or_its_workflow_leave_it_out(
 
     def is_reviewed(**options: Any) -> bool:
         request = read_request(RequestOptions("x", **options), Settings(offline=True))
-        return submission_of(request, Settings(offline=True)).event.is_reviewed
+        return build_submission(request, Settings(offline=True)).event.is_reviewed
 
     assert is_reviewed()
     assert is_reviewed(workflow=str(workflow))
@@ -82,7 +84,7 @@ def test_a_schema_is_an_object(tmp_path: Path) -> None:
     (tmp_path / "form.json").write_text("[]")
 
     with pytest.raises(UserError, match="JSON object"):
-        schema_of(tmp_path / "form.json")
+        read_schema(tmp_path / "form.json")
 
 
 def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
     )
 
     with pytest.raises(UserError, match=r"form\.json: 'type' is given twice; remove one"):
-        schema_of(tmp_path / "form.json")
+        read_schema(tmp_path / "form.json")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_schema_is_read_within_bounds_or_refused_in_one_line(
         UserError,
         match=r"form\.json (is larger than 200,000 bytes|is not UTF-8 text|is not JSON)[^\n]*$",
     ):
-        schema_of(tmp_path / "form.json")
+        read_schema(tmp_path / "form.json")
 
 
 def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
@@ -117,8 +119,8 @@ def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
 
 
 def test_an_additional_process_serves_all_other_specialists() -> None:
-    assert workers_of([], KNOWN) == {"worker1": [], "worker2": []}
-    assert workers_of(["researcher=2"], KNOWN) == {
+    assert parse_workers([], KNOWN) == {"worker1": [], "worker2": []}
+    assert parse_workers(["researcher=2"], KNOWN) == {
         "researcher1": ["researcher"],
         "researcher2": ["researcher"],
         "others": ["analyst", "writer"],
@@ -130,7 +132,7 @@ def test_an_additional_process_serves_all_other_specialists() -> None:
 )
 def test_a_worker_option_that_is_wrong_is_refused(wrong: str) -> None:
     with pytest.raises(UserError):
-        workers_of([wrong], KNOWN)
+        parse_workers([wrong], KNOWN)
 
 
 def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
     )
     restore(settings, "j-0123456789ab", tmp_path / "again")
     assert (tmp_path / "again" / "redis" / "data").read_text() == "all of it"
-    assert worker_variables_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
+    assert read_worker_variables(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
 
     forget(settings, "j-0123456789ab")
     with pytest.raises(UserError, match="none"):
@@ -154,10 +156,10 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
 def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
     line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
 
-    options = options_of_line(line, RequestOptions(""))
+    options = parse_line_options(line, RequestOptions(""))
 
     assert (options.timeout_s, options.approve_timeout_s) == (5_400, 604_800)
-    assert options_of_line('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
+    assert parse_line_options('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
 
 
 @pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
@@ -169,7 +171,7 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
     field: str, value: str, problem: str
 ) -> None:
     with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
-        options_of_line(json.dumps({"request": "x", field: value}), RequestOptions(""))
+        parse_line_options(json.dumps({"request": "x", field: value}), RequestOptions(""))
 
 
 @pytest.mark.parametrize(
@@ -177,11 +179,11 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
 )
 def test_an_empty_text_in_a_line_is_refused(field: str) -> None:
     with pytest.raises(UserError, match=f"^{field}: it is empty: give it a value"):
-        options_of_line(json.dumps({"request": "x", field: " "}), RequestOptions(""))
+        parse_line_options(json.dumps({"request": "x", field: " "}), RequestOptions(""))
 
 
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
-        options_of_line('{"reqest": "x"}', RequestOptions(""))
+        parse_line_options('{"reqest": "x"}', RequestOptions(""))
     with pytest.raises(UserError, match=r"colour: there is no such field: use one of"):
-        options_of_line('{"request": "x", "colour": "red"}', RequestOptions(""))
+        parse_line_options('{"request": "x", "colour": "red"}', RequestOptions(""))

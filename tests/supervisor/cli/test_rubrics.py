@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.review import MAX_CRITERIA, Rubric
-from handoff_queue.supervisor.cli.request_options import rubric_of
+from handoff_queue.supervisor.cli.request_options import read_rubric
 from tests.docs.pages import blocks, text_of
 
 DOCS_PAGE = text_of("how-to/evaluation")
@@ -16,7 +16,7 @@ DOCS_PAGE = text_of("how-to/evaluation")
 
 def read_rubric_file(tmp_path: Path, text: str) -> Rubric | None:
     (tmp_path / "rubric.yaml").write_text(text)
-    return rubric_of(tmp_path / "rubric.yaml")
+    return read_rubric(tmp_path / "rubric.yaml")
 
 
 def test_the_rubric_of_the_docs_is_valid(tmp_path: Path) -> None:
@@ -70,6 +70,6 @@ def test_an_invalid_rubric_is_refused(tmp_path: Path, text: str, message: str) -
 
 
 def test_without_a_rubric_file_the_rubric_is_none(tmp_path: Path) -> None:
-    assert rubric_of(None) is None
+    assert read_rubric(None) is None
     with pytest.raises(UserError, match=r"nope\.yaml"):
-        rubric_of(tmp_path / "nope.yaml")
+        read_rubric(tmp_path / "nope.yaml")

@@ -15,7 +15,7 @@ from handoff_queue.shared.specialists import find_specialists_folder, load_speci
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.supervisor.cli.specialists import notes_on_runners, specialists_view
+from handoff_queue.supervisor.cli.specialists import build_specialists_view, iterate_runner_notes
 from tests.doubles.handoffs import a_spec
 
 
@@ -32,7 +32,7 @@ def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> st
     written = StringIO()
     console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
     console.print(
-        specialists_view(
+        build_specialists_view(
             specs, {name: served(spec) for name, spec in specs.items()} if live else None, columns
         )
     )
@@ -79,7 +79,7 @@ def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None
     for columns in (40, 160):
         written = StringIO()
         Console(file=written, width=columns).print(
-            specialists_view({"researcher": specs["researcher"]}, served_specialists, columns)
+            build_specialists_view({"researcher": specs["researcher"]}, served_specialists, columns)
         )
         assert "researcher (paused)" in written.getvalue()
 
@@ -89,7 +89,7 @@ def test_a_missing_runner_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(optional_packages, "PACKAGES", packages)
     spec = a_spec(name="looker").model_copy(update={"runner": RunnerKind.AGENT_SDK})
 
-    assert list(notes_on_runners([a_spec(), spec])) == [
+    assert list(iterate_runner_notes([a_spec(), spec])) == [
         "looker: runner: agent-sdk needs the package no_such_package: install"
         " the extra agent-sdk of handoff-queue on the machine of its worker"
     ]
@@ -98,4 +98,4 @@ def test_a_missing_runner_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyP
 def test_an_installed_runner_needs_no_line() -> None:
     spec = a_spec(name="looker").model_copy(update={"runner": RunnerKind.AGENT_SDK})
 
-    assert not list(notes_on_runners([spec]))
+    assert not list(iterate_runner_notes([spec]))

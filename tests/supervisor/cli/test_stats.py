@@ -7,8 +7,8 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.cli.stats import headline
-from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.cli.stats import format_headline
+from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from tests.doubles.jobs import (
     a_job,
     finish_with,
@@ -55,7 +55,7 @@ def test_each_agent_is_compared_with_the_limits_of_the_model_that_its_handoffs_c
     )
     store_handoffs(store, "critic", "unknown", RateLimits())
 
-    stats = stats_now(store, store.fleet_load.now())
+    stats = read_stats(store, store.fleet_load.now())
 
     assert {agent.agent: agent.wanted_slots for agent in stats.agents} == {
         "critic": 30,
@@ -73,7 +73,7 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
     assert claimed.reserve(WORST, expected) is None
     claimed.report_refusal("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 
-    stats = stats_now(store, store.fleet_load.now())
+    stats = read_stats(store, store.fleet_load.now())
 
     assert [
         (agent.agent, agent.busy, agent.queued, agent.wanted_slots) for agent in stats.agents
@@ -91,6 +91,6 @@ def test_the_headline_names_shared_results_and_the_money_that_they_saved(store: 
     shared = SharedRun(job_id=job_id, handoff_id=claimed.handoff_id, saved_microusd=20_000)
     finish_with(claimed, result_of(claimed).model_copy(update={"shared": shared}))
 
-    line = headline(stats_now(store, store.fleet_load.now()))
+    line = format_headline(read_stats(store, store.fleet_load.now()))
 
     assert "(1 shared result, $0.0200 saved)" in line

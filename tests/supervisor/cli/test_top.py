@@ -18,16 +18,16 @@ from handoff_queue.shared.store.fleet_load import (
 from handoff_queue.shared.store.spending_history import Amounts
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.cli.stats import StatsColumns, headline
+from handoff_queue.supervisor.cli.stats import StatsColumns, format_headline
 from handoff_queue.supervisor.cli.top import (
     FleetOverview,
     MinuteSpending,
     TopScreen,
-    job_of,
+    find_job_by_key,
     sort_by_start,
 )
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, compute_stats
 from tests.doubles.jobs import a_job, granted_claim, issue
 
 NOW = 1_000.0
@@ -48,7 +48,7 @@ LOAD = FleetLoad(
     2,
 )
 ROWS = sort_by_start(LOAD.at_work)
-STATS = stats_of(LOAD, {}, {}, DaySpending(1_200, 500_000, 0, 2_000_000), 60.0)
+STATS = compute_stats(LOAD, {}, {}, DaySpending(1_200, 500_000, 0, 2_000_000), 60.0)
 
 
 def rendered(view: RenderableType) -> str:
@@ -65,17 +65,17 @@ def rendered(view: RenderableType) -> str:
     ],
 )
 def test_the_statistics_have_the_cached_input_of_today(amounts: Amounts, expected: str) -> None:
-    stats = stats_of(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
-    assert f"today (75% of the input cached, {expected}" in headline(stats)
-    assert "cached" not in headline(STATS)
+    stats = compute_stats(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
+    assert f"today (75% of the input cached, {expected}" in format_headline(stats)
+    assert "cached" not in format_headline(STATS)
     assert stats.as_json()["cached_share"] == 0.75
 
 
 def test_the_statistics_have_the_calls_in_batches_of_today() -> None:
     amounts = Amounts(batched=2, batch_saved=250_000)
-    stats = stats_of(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
-    assert "today (2 calls in batches, $0.2500 saved)" in headline(stats)
-    assert "batches" not in headline(STATS)
+    stats = compute_stats(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
+    assert "today (2 calls in batches, $0.2500 saved)" in format_headline(stats)
+    assert "batches" not in format_headline(STATS)
     assert (stats.as_json()["batch_calls"], stats.as_json()["batch_saved_usd"]) == (2, 0.25)
 
 
@@ -90,7 +90,7 @@ def test_the_longest_running_handoff_comes_first_and_has_the_first_key() -> None
     rows = sort_by_start(LOAD.at_work)
 
     assert [row.handoff_id for row in rows] == ["old.1", "new.1"]
-    assert [job_of(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [
+    assert [find_job_by_key(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [
         OTHER,
         JOB,
         None,
@@ -122,7 +122,7 @@ def test_roles_that_wait_are_red_without_a_supervisor(supervisors: int, colour: 
     file = StringIO()
     console = Console(width=140, file=file, force_terminal=True, color_system="standard")
 
-    console.print(StatsColumns(stats_of(load, {}, {}, DaySpending(0, 0, 0, 0), 60.0)))
+    console.print(StatsColumns(compute_stats(load, {}, {}, DaySpending(0, 0, 0, 0), 60.0)))
 
     (line,) = [line for line in file.getvalue().splitlines() if "roles" in line]
     assert f"\x1b[{colour}m" in line
@@ -136,7 +136,9 @@ def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
 
     output = rendered(
         StatsColumns(
-            stats_of(FleetLoad(NOW, 0, 1, (), {}, buckets), {}, {}, DaySpending(0, 0, 0, 0), 60.0)
+            compute_stats(
+                FleetLoad(NOW, 0, 1, (), {}, buckets), {}, {}, DaySpending(0, 0, 0, 0), 60.0
+            )
         )
     )
 
@@ -204,7 +206,7 @@ def test_a_small_terminal_hides_idle_agents_first_and_never_the_keys(
         for n in range(40)
     )
     idle = {f"idle{n:02d}": QueueBacklog(0, None) for n in range(12)}
-    stats = stats_of(
+    stats = compute_stats(
         FleetLoad(NOW, 2, 1, works, {**idle, "poet": QueueBacklog(797, NOW - 12)}),
         {},
         {},

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.settings import optional_packages
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli import up
-from handoff_queue.supervisor.cli.display.file_errors import file_problem
+from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
 from handoff_queue.supervisor.cli.supervisor_and_worker import check_folders
 
 
 def test_the_console_has_its_usual_port_if_the_port_is_free(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usual = free_port()
+    usual = find_free_port()
     monkeypatch.setattr(up, "DEFAULT_PORT", usual)
 
     assert up.default_console_port() == usual
@@ -50,7 +50,7 @@ def test_the_error_of_a_full_disk_names_the_home_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as failed, up.name_folder_in_error(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    line = file_problem(failed.value)
+    line = describe_file_problem(failed.value)
     assert line.startswith(f"{tmp_path}: No space left on device: free space")
 
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import load_command
-from handoff_queue.supervisor.cli.display.job_status import headline
+from handoff_queue.supervisor.cli.display.job_status import format_headline
 from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, with_fresh_info
 from handoff_queue.supervisor.cli.doctor import examine
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel
@@ -127,7 +127,7 @@ def test_the_headline_of_watch_has_the_status(broker: Client, waiting_job: JobId
     events = list(broker.events(waiting_job, follow=False))
 
     view = with_fresh_info(broker, with_events(broker, JobView(waiting_job), events))
-    assert headline(view).split("  ")[1] == "waiting"
+    assert format_headline(view).split("  ")[1] == "waiting"
 
 
 def test_all_waiting_jobs_can_be_cancelled(

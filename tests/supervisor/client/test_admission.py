@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
+from handoff_queue.supervisor.cli.request_options import RequestOptions, build_request
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
@@ -52,7 +52,7 @@ def test_an_unserved_fact_checker_is_refused_before_any_line_of_a_file_is_submit
     shell.serve("researcher")
 
     with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
-        request_of(
+        build_request(
             RequestOptions("How high is it?", gates=GateSet(Gates(fact_checker="legal"))),
             shell.jobs,
         )

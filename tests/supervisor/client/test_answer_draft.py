@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import Claim
@@ -18,7 +18,7 @@ def finish_step(store: Store, job_id: JobId, step: str, claim: Claim) -> Handoff
     claimed = granted_claim(store, job_id, f"{step}.1")
     result = result_of(claimed).model_copy(update={"claims": (claim,)})
     finish_with(claimed, result)
-    return handoff_finished_event(result, "w1")
+    return build_handoff_finished_event(result, "w1")
 
 
 def test_the_result_of_a_step_decides_about_the_claim_with_its_name(store: Store) -> None:
@@ -35,5 +35,5 @@ def test_the_result_of_a_step_decides_about_the_claim_with_its_name(store: Store
 
     for finished in ([own, forged], [forged, own]):
         draft = AnswerDraft(store)
-        text = draft.more(job_id, HandoffId(f"{Role.SYNTHESIZER}.1"), finished)
+        text = draft.take_new_part(job_id, HandoffId(f"{Role.SYNTHESIZER}.1"), finished)
         assert text == "It is so. [1] The end."

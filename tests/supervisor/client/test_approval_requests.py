@@ -140,7 +140,7 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
     by_status = [
         status
         for status in JobStatus
-        if job_id in shell.store.jobs.newest(9, JobFilter(frozenset({status})))
+        if job_id in shell.store.jobs.list_newest(9, JobFilter(frozenset({status})))
     ]
     return {
         info.status,
@@ -277,7 +277,7 @@ def test_the_joins_of_an_edited_plan_may_ask_for_a_share_like_those_of_a_workflo
         },
     )
 
-    plan = Plan.of(
+    plan = Plan.from_value(
         {
             name: value
             for name, value in (shell.jobs.result(job_id).plan or {}).items()

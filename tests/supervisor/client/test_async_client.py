@@ -14,7 +14,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from handoff_queue.supervisor.client import event_hub
 from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
 from handoff_queue.supervisor.client.client import Client
@@ -203,7 +203,7 @@ def test_a_job_that_is_deleted_while_it_is_followed_is_an_unknown_job(
 def test_an_unknown_job_cannot_be_followed(store: Store) -> None:
     async def follow() -> None:
         async with client_of(store) as jobs:
-            await kinds_of(jobs, new_job_id())
+            await kinds_of(jobs, create_job_id())
 
     with pytest.raises(UnknownJob):
         asyncio.run(follow())

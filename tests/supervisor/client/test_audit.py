@@ -28,7 +28,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import connect_async
-from handoff_queue.supervisor.client.audit import actions_in
+from handoff_queue.supervisor.client.audit import find_actions
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.handoffs import JOB
@@ -100,7 +100,7 @@ def test_every_event_with_an_actor_is_an_action_of_that_actor(kind: type[Event])
         for recorded in read(path):
             event = recorded.event
             if isinstance(event, kind) and getattr(event, "actor", None):
-                (entry,) = actions_in(JobId(JOB), [recorded])
+                (entry,) = find_actions(JobId(JOB), [recorded])
                 assert entry.actor == getattr(event, "actor", None)
                 count += 1
 
@@ -175,7 +175,7 @@ def test_dead_letters_that_are_requeued_or_dropped_are_in_the_stream(jobs: Clien
     job_id = jobs.submit(Request("Compare."))
     for body in (job_id, "nonsense", "more nonsense"):
         letters.add("writer", "it is a test", body)
-    newest, middle, oldest = letters.newest()
+    newest, middle, oldest = letters.list_newest()
     ann.requeue_dead(oldest)
     assert ann.drop_dead(newest)
     assert not ann.drop_dead(newest)
@@ -191,7 +191,7 @@ def test_dead_letters_that_are_requeued_or_dropped_are_in_the_stream(jobs: Clien
 
 def test_a_refused_action_is_in_the_stream_as_refused(jobs: Client) -> None:
     jobs.store.dead_letters.add("writer", "a test", "no handoff")
-    (letter,) = jobs.store.dead_letters.newest()
+    (letter,) = jobs.store.dead_letters.list_newest()
 
     with pytest.raises(UserError, match="holds no handoff"):
         jobs.requeue_dead(letter)

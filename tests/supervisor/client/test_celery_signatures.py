@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.celery_signatures import MAX_ARGUMENT_CHARS, end_task_of
 from handoff_queue.supervisor.client.request import Request, check_request
-from handoff_queue.supervisor.client.submission import submission_of
+from handoff_queue.supervisor.client.submission import build_submission
 from tests.refusals import refusal_of
 
 HOST = Celery("host", set_as_current=False)
@@ -103,7 +103,7 @@ def test_a_client_without_the_patterns_leaves_the_check_to_the_supervisors() -> 
 
 
 def test_a_job_keeps_the_task_as_a_payload_and_not_in_its_events() -> None:
-    submission = submission_of(Request("x", on_end=notify.s("secret-7")), Settings(offline=True))
+    submission = build_submission(Request("x", on_end=notify.s("secret-7")), Settings(offline=True))
 
     assert "secret-7" not in submission.event.to_json()
     assert any("secret-7" in text for text in submission.payloads)

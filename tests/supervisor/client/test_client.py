@@ -30,7 +30,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequeste
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client
@@ -66,7 +66,7 @@ def test_an_invalid_url_of_the_environment_is_called_by_the_name_of_its_variable
     [
         lambda jobs: jobs.submit(Request("Compare.")),
         lambda jobs: jobs.newest(),
-        lambda jobs: client.onlooker_of(jobs).newest(),
+        lambda jobs: client.connect_onlooker(jobs).newest(),
     ],
     ids=["submit", "newest", "onlooker"],
 )
@@ -470,7 +470,7 @@ def test_a_retry_needs_the_jobs_documents_and_keeps_them(jobs: Client, tmp_path:
     (tmp_path / "a.md").write_text("A fact.")
     job_id = jobs.submit(Request("Compare.", documents=tmp_path))
     end_job(jobs, job_id, JobStatus.PARTIAL)
-    name, redis = keys.document(digest_of("A fact.")), jobs.store.connection.redis
+    name, redis = keys.document(compute_digest("A fact.")), jobs.store.connection.redis
     redis.expire(name, 5)
     jobs.retry(job_id)
     assert redis.ttl(name) > Settings().retention_s

@@ -12,8 +12,8 @@ from handoff_queue.shared.types.checkpoints import (
     ContextCompacted,
     ModelReplied,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.show import show_handoffs
 from handoff_queue.supervisor.client.client import Client
@@ -69,11 +69,11 @@ def test_show_prints_the_context_of_a_handoff(
     job_id, store = a_job(jobs.store), jobs.store
     handoff = a_handoff(job_id=job_id)
     text, name = handoff.to_json(), handoff.handoff_id
-    issued = issued_event(name).model_copy(update={"handoff": ref(text)})
+    issued = issued_event(name).model_copy(update={"handoff": make_ref(text)})
     store.journal.commit(
         Commit(job_id, version_of(store, job_id), [issued], payloads=[text], due_at=2_000_000_000.0)
     )
-    claimed = store.claims.claim(ClaimRequest(job_id, name, digest_of(text), "w1"))
+    claimed = store.claims.claim(ClaimRequest(job_id, name, compute_digest(text), "w1"))
     claimed.checkpoint(replied(0), cleared("a", "b"))
 
     show_handoffs(jobs, job_id, [name], as_json=False)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.cron import (
     check_cron,
+    find_last_slot,
+    format_month,
     format_slot,
-    last_slot,
-    month_of,
+    iterate_slots,
     next_slot,
-    slots_between,
 )
 
 BERLIN = "Europe/Berlin"
@@ -84,24 +84,24 @@ def test_a_day_that_a_zone_skips_runs_once_at_its_end() -> None:
 def test_the_last_slot_in_the_repeated_hour_is_of_its_first_pass() -> None:
     second_pass = at("2027-10-31 02:10", fold=1)
 
-    assert last_slot("*/20 * * * *", BERLIN, second_pass) == at("2027-10-31 02:40")
+    assert find_last_slot("*/20 * * * *", BERLIN, second_pass) == at("2027-10-31 02:40")
 
 
 @given(st.sampled_from(CRONS), st.sampled_from(ZONES), MOMENTS)
 def test_next_and_last_slot_agree(cron: str, zone: str, moment: int) -> None:
     following = next_slot(cron, zone, moment)
-    previous = last_slot(cron, zone, moment)
+    previous = find_last_slot(cron, zone, moment)
 
     assert previous <= moment < following
     assert next_slot(cron, zone, previous) == following
-    assert last_slot(cron, zone, following) == following
-    assert last_slot(cron, zone, following - 1) == previous
+    assert find_last_slot(cron, zone, following) == following
+    assert find_last_slot(cron, zone, following - 1) == previous
 
 
 @pytest.mark.parametrize(("zone", "day"), [*CLOCK_CHANGES, ("UTC", "2027-06-01")])
 def test_each_local_time_of_a_day_has_one_slot(zone: str, day: str) -> None:
     first = next_slot("*/20 * * * *", zone, at(day, zone))
-    slots = list(slots_between("*/20 * * * *", zone, first, first + 86_400))
+    slots = list(iterate_slots("*/20 * * * *", zone, first, first + 86_400))
 
     assert all(earlier < later for earlier, later in pairwise(slots))
     local = [datetime.fromtimestamp(slot, ZoneInfo(zone)).replace(tzinfo=None) for slot in slots]
@@ -162,6 +162,6 @@ def test_the_expression_is_stored_with_single_spaces_and_its_first_slot() -> Non
 def test_a_month_begins_at_the_midnight_of_its_zone() -> None:
     midnight = at("2027-12-01 00:00")
 
-    assert month_of(BERLIN, midnight) == "2027-12"
-    assert month_of(BERLIN, midnight - 1) == "2027-11"
-    assert month_of("America/New_York", midnight) == "2027-11"
+    assert format_month(BERLIN, midnight) == "2027-12"
+    assert format_month(BERLIN, midnight - 1) == "2027-11"
+    assert format_month("America/New_York", midnight) == "2027-11"

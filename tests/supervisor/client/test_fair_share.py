@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.client.wanted_slots import Limit, fair_parts
+from handoff_queue.supervisor.client.wanted_slots import Limit, compute_fair_parts
 
 REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
 LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]
@@ -30,7 +30,7 @@ def used_amount(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
 def test_no_limit_is_exceeded_and_no_agent_gets_more_than_all(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
-    parts = fair_parts(wants, allowed)
+    parts = compute_fair_parts(wants, allowed)
 
     assert parts.keys() == wants.keys()
     assert all(0.0 <= part <= 1.0 for part in parts.values())
@@ -43,7 +43,7 @@ def test_no_limit_is_exceeded_and_no_agent_gets_more_than_all(
 def test_an_agent_with_less_than_all_uses_a_full_limit_in_which_no_agent_has_a_larger_part(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
-    parts = fair_parts(wants, allowed)
+    parts = compute_fair_parts(wants, allowed)
     full = {
         limit
         for limit, most in allowed.items()
@@ -72,8 +72,8 @@ def test_a_separate_bucket_is_not_narrowed_by_other_buckets(
         for name, limits in wants.items()
     }
 
-    assert fair_parts(others | {agent: own_limits}, allowed)[agent] == pytest.approx(
-        fair_parts({agent: own_limits}, allowed)[agent]
+    assert compute_fair_parts(others | {agent: own_limits}, allowed)[agent] == pytest.approx(
+        compute_fair_parts({agent: own_limits}, allowed)[agent]
     )
 
 
@@ -81,19 +81,19 @@ def test_a_separate_bucket_is_not_narrowed_by_other_buckets(
 def test_the_order_of_agents_and_limits_changes_nothing(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
-    turned = fair_parts(dict(reversed(wants.items())), dict(reversed(allowed.items())))
+    turned = compute_fair_parts(dict(reversed(wants.items())), dict(reversed(allowed.items())))
 
-    assert turned == pytest.approx(fair_parts(wants, allowed))
+    assert turned == pytest.approx(compute_fair_parts(wants, allowed))
 
 
 @given(wants_by_agent)
 def test_without_a_known_limit_every_agent_gets_all(wants: Wants) -> None:
-    assert set(fair_parts(wants, {}).values()) <= {1.0}
+    assert set(compute_fair_parts(wants, {}).values()) <= {1.0}
 
 
 def test_the_part_that_an_agent_cannot_use_goes_to_the_others() -> None:
     wants = {"researcher": {REQUESTS: 10.0, OTHER: 10.0}, "writer": {REQUESTS: 10.0}}
 
-    assert fair_parts(wants, {REQUESTS: 10.0, OTHER: 1.0}) == pytest.approx(
+    assert compute_fair_parts(wants, {REQUESTS: 10.0, OTHER: 1.0}) == pytest.approx(
         {"researcher": 0.1, "writer": 0.9}
     )

@@ -19,7 +19,7 @@ from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, compute_stats
 from handoff_queue.supervisor.client.wanted_slots import NEWEST
 from tests.doubles.handoffs import a_spec
 
@@ -108,7 +108,7 @@ def stats_with_buckets(
         paused=frozenset({"researcher", "poet"} if paused else ()),
     )
     everyone = {"researcher": served_specialist(), "writer": served_specialist()}
-    return stats_of(load, everyone, samples or {}, DaySpending(0, 0, 0, 0), WINDOW_S)
+    return compute_stats(load, everyone, samples or {}, DaySpending(0, 0, 0, 0), WINDOW_S)
 
 
 def agent_stats_of(stats: FleetStats, name: str = "researcher") -> AgentStats:
@@ -400,7 +400,7 @@ def test_the_supervisors_roles_count_as_one_agent() -> None:
 def test_supervisors_serve_their_roles() -> None:
     load = FleetLoad(NOW, 1, supervisors=2, at_work=(), role_slots=16)
 
-    roles = stats_of(load, {}, {}, DaySpending(0, 0, 0, 0), WINDOW_S).supervisor_roles
+    roles = compute_stats(load, {}, {}, DaySpending(0, 0, 0, 0), WINDOW_S).supervisor_roles
 
     assert (roles.workers, roles.slots) == (2, 16)
 

@@ -13,7 +13,7 @@ from celery import Celery
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import (
     SHOWN_CHARS,
@@ -37,7 +37,7 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 
 def outgoing(step: str, index: int, **changes: Any) -> OutgoingHandoff:
-    handoff = a_handoff(step_id=StepId(step), handoff_id=handoff_id(step, 1), **changes)
+    handoff = a_handoff(step_id=StepId(step), handoff_id=build_handoff_id(step, 1), **changes)
     return OutgoingHandoff(handoff, handoff.to_json(), "g1", index)
 
 
@@ -173,7 +173,9 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
     dispatcher, planner = (
         Dispatcher(app),
         a_handoff(
-            assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
+            assigned_to="planner",
+            step_id=StepId("planner"),
+            handoff_id=build_handoff_id("planner", 1),
         ),
     )
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0)])
@@ -198,7 +200,7 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
 
 def test_a_role_goes_to_any_supervisor_with_a_free_slot(app: Celery, queues: Any) -> None:
     handoff = a_handoff(
-        assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
+        assigned_to="planner", step_id=StepId("planner"), handoff_id=build_handoff_id("planner", 1)
     )
     Dispatcher(app).send_role(handoff, handoff.to_json())
 

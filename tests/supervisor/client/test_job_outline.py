@@ -19,9 +19,9 @@ from handoff_queue.supervisor.cli.show import show
 from handoff_queue.supervisor.client.job_outline import (
     MAX_NAMED,
     MAX_NEWEST,
-    outline_on,
+    build_outline,
 )
-from handoff_queue.supervisor.client.job_result import handoffs_on
+from handoff_queue.supervisor.client.job_result import read_handoffs
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.shell import Shell, running_shell
@@ -87,7 +87,7 @@ def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
         finish_most(shell, job_id)
 
     costs = [
-        redis_cost_of(shell, partial(outline_on, shell.store, job_id)) for job_id in (few, many)
+        redis_cost_of(shell, partial(build_outline, shell.store, job_id)) for job_id in (few, many)
     ]
 
     assert costs[1][0] <= costs[0][0]
@@ -103,7 +103,7 @@ def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_pat
     wanted = [HandoffId("look_0051.1"), HandoffId("look_0003.1")]
     whole = shell.jobs.result(few)
 
-    handoff_details = handoffs_on(shell.store, few, wanted)
+    handoff_details = read_handoffs(shell.store, few, wanted)
 
     handoffs = {
         handoff["handoff_id"]: handoff for handoff in json.loads(whole.to_json())["handoffs"]
@@ -116,7 +116,7 @@ def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_pat
         for handoff in wanted
     ]
     costs = [
-        redis_cost_of(shell, partial(handoffs_on, shell.store, job_id, wanted))
+        redis_cost_of(shell, partial(read_handoffs, shell.store, job_id, wanted))
         for job_id in (few, many)
     ]
     assert costs[0][0] == costs[1][0]
@@ -128,7 +128,7 @@ def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Pa
     job_id = submit_rows(shell, tmp_path, FEW)
     finish_most(shell, job_id)
 
-    outline = outline_on(shell.store, job_id)
+    outline = build_outline(shell.store, job_id)
 
     assert outline.counts == {
         "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0,
@@ -158,7 +158,7 @@ def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     job_id = submit_rows(shell, tmp_path, FEW)
     finish_most(shell, job_id)
 
-    outline = outline_on(shell.store, job_id)
+    outline = build_outline(shell.store, job_id)
 
     assert [handoff["handoff_id"] for handoff in outline.failed] == [
         "look_0101.1",
@@ -181,7 +181,7 @@ def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) ->
     while not shell.jobs.info(job_id).status.has_ended:
         shell.advance(job_id)
 
-    outline = outline_on(shell.store, job_id)
+    outline = build_outline(shell.store, job_id)
 
     assert outline.status is JobStatus.CANCELLED
     assert outline.counts is not None
@@ -217,7 +217,7 @@ def test_a_missing_specialist_is_named_with_some_waiting_steps_and_the_number_of
     job_id = submit_rows(shell, tmp_path, FEW)
     shell.leave()
 
-    notes = outline_on(shell.store, job_id).notes
+    notes = build_outline(shell.store, job_id).notes
 
     waits = next(note for note in notes if "a worker of `researcher`" in note)
     assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits

@@ -10,9 +10,9 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
-from handoff_queue.supervisor.client.job_retry import retry_commit, usage_by_limit
-from handoff_queue.supervisor.client.submission import budget_fields
-from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
+from handoff_queue.supervisor.client.job_retry import get_usage_by_limit, retry_commit
+from handoff_queue.supervisor.client.submission import build_budget_fields
+from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
 
@@ -82,15 +82,15 @@ def limit(request: pytest.FixtureRequest) -> str:
 def test_a_raised_limit_is_stored_for_the_scripts(limit: str) -> None:
     raised: dict[str, Any] = {limit: 1_000}
 
-    assert list(budget_fields(NewLimits(**raised)).values()) == [1_000]
+    assert list(build_budget_fields(NewLimits(**raised)).values()) == [1_000]
 
 
 def test_the_usage_of_a_raised_limit_is_known(limit: str) -> None:
-    assert limit in usage_by_limit(INFO)
+    assert limit in get_usage_by_limit(INFO)
 
 
 def test_a_child_job_has_a_part_of_a_raised_limit(limit: str) -> None:
     limits = JobLimits(max_turns=None).model_copy(update={limit: 1_000_000})
     job = planned(limits=limits, a="", b="")
 
-    assert 0 < getattr(child_limits(job.state), limit) < 1_000_000
+    assert 0 < getattr(compute_child_limits(job.state), limit) < 1_000_000

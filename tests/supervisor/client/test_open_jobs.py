@@ -47,7 +47,7 @@ def fill(jobs: Client, request: Request = HANDOFF_PROJECT) -> list[JobId]:
 
 
 def open_jobs(jobs: Client, tenant: str = "acme") -> int:
-    return jobs.store.daily_budgets.today(tenant).open_jobs
+    return jobs.store.daily_budgets.read_today(tenant).open_jobs
 
 
 def test_a_job_above_the_limit_is_refused_in_one_line_and_nothing_of_it_is_stored(
@@ -199,5 +199,5 @@ def test_without_a_limit_every_job_is_accepted(jobs: Client) -> None:
     fill(jobs)
     fill(jobs)
 
-    today = jobs.store.daily_budgets.today("acme")
+    today = jobs.store.daily_budgets.read_today("acme")
     assert (today.open_jobs, today.most_open_jobs) == (2 * MAX_JOBS, 0)

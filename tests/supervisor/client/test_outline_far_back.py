@@ -8,11 +8,11 @@ from secrets import token_hex
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
-from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
+from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, build_failed_result
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, build_outline
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
@@ -43,14 +43,16 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
     job_id = submit_rows(shell, tmp_path, FEW, f"{ROW_STEP}, on_failure: ask")
     first, *others = shell.open(job_id)
     text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
-    result = failed_result(AgentHandoff.from_json(text), "it is not done", RETRYABLE_ELSEWHERE)
+    result = build_failed_result(
+        AgentHandoff.from_json(text), "it is not done", RETRYABLE_ELSEWHERE
+    )
     claim = shell.claim(job_id, first)
-    claim.finish(claim.finish_request(result, (handoff_finished_event(result, "worker:1"),)))
+    claim.finish(claim.finish_request(result, (build_handoff_finished_event(result, "worker:1"),)))
     shell.advance(job_id)
     for event in others[:-1]:
         shell.do(job_id, event)
 
-    outline = outline_on(shell.store, job_id)
+    outline = build_outline(shell.store, job_id)
 
     assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
     assert any("approve it or reject it" in note for note in outline.notes)
@@ -64,7 +66,7 @@ def test_a_result_too_long_to_read_still_shows_its_status(shell: Shell, tmp_path
 
     (last,) = [
         handoff
-        for handoff in outline_on(shell.store, job_id).newest
+        for handoff in build_outline(shell.store, job_id).newest
         if handoff["handoff_id"] == event.handoff_id
     ]
 
@@ -103,7 +105,7 @@ def test_a_team_counts_as_running_from_its_begin(shell: Shell, tmp_path: Path) -
     )
     shell.advance(job_id)
 
-    outline = outline_on(shell.store, job_id)
+    outline = build_outline(shell.store, job_id)
 
     assert outline.at_work == {"running": 2, "deferred": 0, "at_least": False}
     assert len(outline.running) == 2

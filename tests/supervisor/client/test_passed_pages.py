@@ -16,11 +16,11 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client import passed_pages
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
-from handoff_queue.supervisor.lifecycle.follow_up import source_in_later_job
+from handoff_queue.supervisor.lifecycle.follow_up import rename_sources
 from tests.doubles.jobs import a_job
 
 FIND = StepId("find")
@@ -29,7 +29,9 @@ TEXT = "The order was shipped on 3 May."
 
 
 def page_of(name: str, text: str) -> Document:
-    return Document(path=name, digest=digest_of(text), media_type="text/plain", chars=len(text))
+    return Document(
+        path=name, digest=compute_digest(text), media_type="text/plain", chars=len(text)
+    )
 
 
 def put_page(store: Store, job_id: JobId, name: str, text: str) -> Document:
@@ -45,7 +47,7 @@ def result_of(job_id: JobId, output: str, *cited: Document) -> str:
         citation = Citation(source=page.path, digest=page.digest, start=0, end=3, quote="The")
         claims.append(Claim(id=f"find.c{number}", text="A claim.", sources=(citation,)))
     return HandoffResult(
-        handoff_id=handoff_id(FIND, 1),
+        handoff_id=build_handoff_id(FIND, 1),
         job_id=job_id,
         step_id=FIND,
         attempt=1,
@@ -115,10 +117,10 @@ def test_an_empty_file_is_passed(store: Store) -> None:
 def test_a_page_is_passed_under_its_name_in_the_other_job(store: Store) -> None:
     job_id = a_job(store)
     page = put_page(store, job_id, NAME, TEXT)
-    later = page.model_copy(update={"path": source_in_later_job(NAME)})
+    later = page.model_copy(update={"path": rename_sources(NAME)})
     results = [result_of(job_id, "Shipped.", later)]
 
-    passed = load_passed_pages(store, job_id, results, source_in_later_job)
+    passed = load_passed_pages(store, job_id, results, rename_sources)
 
     assert [page.path for page in passed.pages] == ["tool:prev_find.1/order_status#1"]
 

@@ -23,7 +23,7 @@ def test_a_mistyped_agent_gets_the_closest_name(shell: Shell, agent: str) -> Non
             UserError, match=rf"^no worker .* '{agent}': did you mean researcher\?$"
         ):
             command(agent)
-    assert shell.store.pauses.all() == {}
+    assert shell.store.pauses.read_all() == {}
 
 
 def test_an_unknown_agent_gets_the_list_of_all_agents(shell: Shell) -> None:
@@ -38,7 +38,7 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_agent_and_resumes_nothin
 
     with pytest.raises(UserError, match=r"^'reseacher' is not paused: did you mean researcher\?$"):
         shell.jobs.unpause("reseacher")
-    assert list(shell.store.pauses.all()) == ["researcher"]
+    assert list(shell.store.pauses.read_all()) == ["researcher"]
 
 
 def test_a_resume_of_an_agent_that_is_not_paused_is_not_an_error(shell: Shell) -> None:

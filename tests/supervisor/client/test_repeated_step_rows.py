@@ -21,7 +21,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.cli.result import result
-from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
+from handoff_queue.supervisor.client.repeated_step_rows import Row, format_rows
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Items
 from handoff_queue.supervisor.workflows.expansion import expand
@@ -191,7 +191,7 @@ ROWS = [
 
 
 def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
-    table = list(csv.DictReader(io.StringIO(rows_as_text(ROWS, Path("rows.csv")))))
+    table = list(csv.DictReader(io.StringIO(format_rows(ROWS, Path("rows.csv")))))
     assert [row["key"] for row in table] == ["A,1", "-2", "B"]
     assert [(row["label"], row["days"], row["output.key"]) for row in table] == [
         ("late", "3", ""),
@@ -211,7 +211,7 @@ def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
 )
 def test_no_cell_and_no_name_of_a_column_begins_a_formula(text: str) -> None:
     rows = [Row(key=text, n=1, step="look", status="ok", output={text: text}, why=text)]
-    written = rows_as_text(rows, Path("rows.csv"))
+    written = format_rows(rows, Path("rows.csv"))
 
     read = list(csv.reader(io.StringIO(written, newline=None)))  # each end of a line ends a row
 
@@ -220,7 +220,7 @@ def test_no_cell_and_no_name_of_a_column_begins_a_formula(text: str) -> None:
 
 
 def test_json_lines_hold_the_same_rows_as_python() -> None:
-    lines = rows_as_text(ROWS, Path("rows.JSONL")).splitlines()
+    lines = format_rows(ROWS, Path("rows.JSONL")).splitlines()
     assert [Row.model_validate(json.loads(line)) for line in lines] == ROWS
 
 

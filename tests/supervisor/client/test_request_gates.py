@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.supervisor.client.request import Request, check_request
-from handoff_queue.supervisor.client.submission import Submission, submission_of
+from handoff_queue.supervisor.client.submission import Submission, build_submission
 from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from tests.doubles.facts import a_fact, a_table
 
@@ -31,7 +31,7 @@ def workflow(
 
 
 def submitted(folder: Path, request: Request) -> Submission:
-    return submission_of(request, settings(folder))
+    return build_submission(request, settings(folder))
 
 
 def test_a_job_without_gates_has_the_gates_of_the_settings(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_gates_of_the_job_replace_both(tmp_path: Path) -> None:
 
 
 def test_without_gates_anywhere_there_are_none(tmp_path: Path) -> None:
-    event = submission_of(
+    event = build_submission(
         Request("Look.", workflow=workflow(tmp_path, "")), Settings(offline=True)
     ).event
 

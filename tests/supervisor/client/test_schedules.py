@@ -13,7 +13,7 @@ from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.schedules import StoredSchedule
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import BudgetSpent, UnknownSchedule, UserError
@@ -22,9 +22,9 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.client import Client, connect
-from handoff_queue.supervisor.client.cron import last_slot, next_slot
+from handoff_queue.supervisor.client.cron import find_last_slot, next_slot
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
+from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.engine import schedule_starter
 from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
@@ -57,7 +57,7 @@ def starter_of(jobs: Client) -> ScheduleStarter:
 @contextmanager
 def jobs_of(identity: str, redis_url: str, folder: Path) -> Iterator[Client]:
     """Yield a client that signs with the key of this identity."""
-    key = private_key_file(folder, identity)
+    key = find_private_key_file(folder, identity)
     jobs = connect(redis_url, SETTINGS.model_copy(update={"keys": folder, "signing_key": key}))
     try:
         yield jobs
@@ -76,7 +76,7 @@ def set_back(jobs: Client, count: int, name: str = "news") -> list[int]:
     slots: list[int] = []
     before_that = jobs.store.connection.now()
     for _ in range(count):
-        slots.insert(0, last_slot(CRON, "UTC", before_that))
+        slots.insert(0, find_last_slot(CRON, "UTC", before_that))
         before_that = slots[0] - 1
     before = stored(jobs, name)
     after = before.schedule.model_copy(update={"next_slot": slots[0]})
@@ -114,7 +114,7 @@ def test_a_due_slot_starts_one_job_with_the_documents_of_the_schedule(
     starter.start_due()
     starter.start_due()
 
-    job_id = job_of_slot(stored(jobs).schedule, slot)
+    job_id = derive_slot_job_id(stored(jobs).schedule, slot)
     submitted = jobs.store.journal.read(job_id)[0].event
     assert started_jobs(jobs) == {job_id}
     assert isinstance(submitted, JobSubmitted)
@@ -143,7 +143,7 @@ def test_a_supervisor_that_dies_anywhere_leaves_one_job_for_each_slot(
         end_all(jobs)
     start_all(jobs, len(slots))
 
-    assert started_jobs(jobs) == {job_of_slot(schedule, slot) for slot in slots}
+    assert started_jobs(jobs) == {derive_slot_job_id(schedule, slot) for slot in slots}
     assert jobs.schedule("news").started == len(slots)
 
 
@@ -151,7 +151,7 @@ def test_two_supervisors_at_the_same_slot_start_one_job(jobs: Client, redis_url:
     jobs.add_schedule("news", REQUEST, QUEUED)
     set_back(jobs, 1)
     other = Client(jobs.store, SETTINGS)
-    due = jobs.store.schedules.due()
+    due = jobs.store.schedules.list_due()
 
     for client in (jobs, other):
         starter = starter_of(client)
@@ -368,7 +368,7 @@ def test_tenants_may_use_the_same_name(jobs: Client) -> None:
     assert [schedule.tenant for schedule in jobs.schedules()] == ["acme", "globex"]
     assert [schedule.tenant for schedule in jobs.schedules("acme")] == ["acme"]
     job_id = jobs.run_schedule("news", "acme")
-    assert jobs.store.jobs.owner(job_id) == "acme"
+    assert jobs.store.jobs.find_owner(job_id) == "acme"
 
 
 def test_every_change_is_in_the_audit(jobs: Client) -> None:

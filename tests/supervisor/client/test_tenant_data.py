@@ -17,7 +17,7 @@ from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client import tenant_deletion
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
@@ -47,7 +47,7 @@ def with_the_shared_document(tenant: str) -> Request:
 
 
 def is_stored(jobs: Client, text: str) -> bool:
-    return bool(jobs.store.connection.redis.exists(keys.document(digest_of(text))))
+    return bool(jobs.store.connection.redis.exists(keys.document(compute_digest(text))))
 
 
 def keys_with(jobs: Client, word: str) -> list[str]:
@@ -97,8 +97,8 @@ def test_an_export_has_a_line_for_each_job_schedule_and_note_and_ends_with_the_c
     assert [line["export"]["job"]["job_id"] for line in lines[3:5]] == [second, first]
     assert lines[-1] == {"type": "end", "jobs": 2, "schedules": 1, "notes": 1, "unreadable": 0}
     assert OWN not in json.dumps(lines)
-    assert lines_of(jobs, texts=True)[3]["export"]["texts"] == {digest_of(OWN): OWN}
-    assert lines_of(jobs, texts=True)[1]["job"]["documents"] == {digest_of(OWN): OWN}
+    assert lines_of(jobs, texts=True)[3]["export"]["texts"] == {compute_digest(OWN): OWN}
+    assert lines_of(jobs, texts=True)[1]["job"]["documents"] == {compute_digest(OWN): OWN}
 
 
 def test_a_job_that_cannot_be_read_is_a_line_and_the_export_goes_on(jobs: Client) -> None:
@@ -153,9 +153,9 @@ def test_a_deletion_leaves_no_key_of_the_tenant_and_every_key_of_the_other_tenan
     assert keys_with(jobs, job_id) == []
     assert not is_stored(jobs, OWN)
     assert keys_with(jobs, "globex") == before
-    assert jobs.export(other, texts=True).texts == {digest_of("Of globex."): "Of globex."}
-    assert jobs.store.api_tokens.all() == [kept_token]
-    newest = jobs.store.audit.newest(1)[0]
+    assert jobs.export(other, texts=True).texts == {compute_digest("Of globex."): "Of globex."}
+    assert jobs.store.api_tokens.list_all() == [kept_token]
+    newest = jobs.store.audit.list_newest(1)[0]
     assert (newest.action, newest.subject) == (AuditAction.DELETE_TENANT, "acme")
 
 
@@ -181,7 +181,7 @@ def test_a_document_that_a_job_needs_while_it_is_looked_for_stays(
 
     def submit_after_the_begin(tenants: Any) -> int:
         since_ms = begin_look(tenants)
-        missing = jobs.store.payloads.missing_documents([digest_of(SHARED)], 60)
+        missing = jobs.store.payloads.find_missing_documents([compute_digest(SHARED)], 60)
         assert missing == set()
         return since_ms
 

@@ -19,8 +19,8 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, create_word
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
@@ -49,7 +49,7 @@ def job_of_a_team(shell: Shell) -> tuple[JobId, JobId]:
     """Return a job whose only step a team does, and its child job."""
     job_id = shell.submit()
     plan = PlanMade(
-        plan=ref("{}"),
+        plan=make_ref("{}"),
         steps=(StepOutline(id=StepId("team"), specialist=CHILD_JOB_SPECIALIST, title="Do it."),),
         is_reviewed=False,
     )
@@ -190,7 +190,7 @@ def test_a_job_that_changes_all_the_time_takes_no_message(
     send = UserMessages.send
 
     def change_before(store: UserMessages, *arguments: Any) -> int | Refusal:
-        event = UserMessageTaken(message_id=new_word(), handoff_id=HandoffId("other.1"), turn=1)
+        event = UserMessageTaken(message_id=create_word(), handoff_id=HandoffId("other.1"), turn=1)
         shell.store.journal.append(job_id, event)
         return send(store, *arguments)
 
@@ -303,7 +303,7 @@ def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
 def test_a_message_to_a_step_that_has_ended_names_the_assessor_that_runs(shell: Shell) -> None:
     job_id = shell.submit()
     plan = PlanMade(
-        plan=ref("{}"),
+        plan=make_ref("{}"),
         steps=(StepOutline(id=StepId("a"), specialist="researcher", title="Do it."),),
     )
     shell.store.journal.append(job_id, plan)

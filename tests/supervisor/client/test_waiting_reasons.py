@@ -19,8 +19,8 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import (
     WaitingReason,
-    waiting_reasons,
-    waiting_reasons_for,
+    find_waiting_reasons,
+    read_waiting_reasons,
     with_waiting,
 )
 from tests.doubles.handoffs import a_spec
@@ -42,7 +42,7 @@ def presence_of(*queues: str, **unclaimed: str) -> Presence:
 
 
 def reasons_of(job: JobInfo, presence: Presence) -> list[str]:
-    return [str(reason) for reason in waiting_reasons(job, presence)]
+    return [str(reason) for reason in find_waiting_reasons(job, presence)]
 
 
 def test_with_every_specialist_served_nothing_is_missing() -> None:
@@ -154,7 +154,7 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
         for recorded in store.journal.read(job_id)
         if isinstance(recorded.event, HandoffIssued)
     ]
-    waiting_reasons = waiting_reasons_for(store, job, issued_ids)
+    waiting_reasons = read_waiting_reasons(store, job, issued_ids)
     assert [info.waiting_for for info in with_waiting(store, [job])] == [
         "; ".join(map(str, waiting_reasons))
     ]

@@ -82,7 +82,7 @@ def spent(store: Store, job_id: JobId) -> tuple[int, int]:
     was reserved.
     """
     assert nothing_reserved(store, job_id)
-    assert store.unwanted_batches.oldest() == []
+    assert store.unwanted_batches.list_oldest() == []
     amounts = accounts(store, job_id)
     return amounts.get("turns", 0), amounts.get("usd", 0)
 
@@ -105,7 +105,7 @@ def test_a_cancelled_batch_with_a_reply_costs_half_of_the_reply(
     reply = batches.batches[0].outcome
     assert reply is not None
     assert reply.reply is not None
-    half = Prices().usage_with_batch_cost(reply.reply.usage, MODEL)
+    half = Prices().add_batch_cost(reply.reply.usage, MODEL)
     assert spent(store, job_id) == (1, half.cost_microusd)
     assert accounts(store, job_id).get("cut_calls", 0) == 0
 
@@ -125,7 +125,7 @@ def test_two_supervisors_settle_a_call_once(store: Store, job_id: JobId) -> None
     batches = provider()
     batches.keeps_replies = True
     drop(store, job_id)
-    (unwanted,) = store.unwanted_batches.oldest()
+    (unwanted,) = store.unwanted_batches.list_oldest()
     advance(store, batches, looks=2)
     once = spent(store, job_id)
     store.unwanted_batches.settle(unwanted, Usage(input_tokens=1, output_tokens=1))
@@ -135,7 +135,7 @@ def test_two_supervisors_settle_a_call_once(store: Store, job_id: JobId) -> None
 def test_a_batch_without_an_answer_is_tried_again(store: Store, job_id: JobId) -> None:
     drop(store, job_id)
     advance(store, provider(msgbatch_0=ModelUnreachable("no answer")))
-    (unwanted,) = store.unwanted_batches.oldest()
+    (unwanted,) = store.unwanted_batches.list_oldest()
     assert unwanted.batch_id == "msgbatch_0"
 
 
@@ -161,4 +161,4 @@ def test_the_deletion_of_a_job_leaves_no_reservation(store: Store, job_id: JobId
         assert list(map(int, reserved)) == [0, 0]
     advance(store, batches, looks=2)
     assert batches.batches[0].is_cancelled
-    assert store.unwanted_batches.oldest() == []
+    assert store.unwanted_batches.list_oldest() == []

@@ -46,7 +46,7 @@ def state_of(shell: Shell, job_id: JobId) -> JobState:
 
 def forecast_of(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
-    return CostForecast(Models(with_key), Prices(), shell.fact_checker).foreseen(
+    return CostForecast(Models(with_key), Prices(), shell.fact_checker).compute_foreseen_calls(
         state_of(shell, job_id)
     )
 
@@ -187,9 +187,9 @@ def test_no_team_begins_with_less_than_the_forecast_of_its_first_call(shell: She
     shell.advance(job_id)
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
 
-    least = CostForecast(Models(with_key), Prices(), shell.fact_checker).first_child_job_call(
-        state_of(shell, job_id)
-    )
+    least = CostForecast(
+        Models(with_key), Prices(), shell.fact_checker
+    ).compute_first_child_job_call(state_of(shell, job_id))
 
     actual = reserved_tokens(shell, job_id, "planner")
     assert actual / 3 < least.input_tokens <= actual
@@ -204,6 +204,6 @@ def test_a_supervisor_without_a_key_for_the_requested_model_forecasts_nothing(sh
         update={"submitted": state.submitted.model_copy(update={"model": "some-model"})}
     )
 
-    assert CostForecast(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
-        state
-    ) == [WorstCase(0, 0, 0)]
+    assert CostForecast(
+        Models(Settings(offline=True)), Prices(), shell.fact_checker
+    ).compute_foreseen_calls(state) == [WorstCase(0, 0, 0)]

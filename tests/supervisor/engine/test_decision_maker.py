@@ -15,7 +15,7 @@ from handoff_queue.shared.store.claim_requests import FinishedWithCommit
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, make_ref
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.request import Request
@@ -24,7 +24,7 @@ from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.role_events import outcome_of
+from handoff_queue.supervisor.roles.role_events import build_outcome
 from handoff_queue.supervisor.workflows.items_file import Items
 from tests.doubles.jobs import due_at
 from tests.supervisor.shell import Shell
@@ -152,7 +152,7 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
     handoffs, other, original = (
         {event.step_id: event for event in shell.open(job_id)},
         shell.another(),
-        outcome_of,
+        build_outcome,
     )
     for step in ("n1", "n2"):
         shell.do(job_id, handoffs[StepId(step)], ResultStatus.NEEDS_INPUT)
@@ -164,11 +164,13 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
         other.advance(job_id)
         return (
             NeedsResolved(
-                result=ref(result.to_json()), answered=(StepId("n1"),), given_up=(StepId("n2"),)
+                result=make_ref(result.to_json()),
+                answered=(StepId("n1"),),
+                given_up=(StepId("n2"),),
             ),
         ), ()
 
-    monkeypatch.setattr("handoff_queue.supervisor.engine.role_runner.outcome_of", meanwhile)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.role_runner.build_outcome", meanwhile)
     shell.advance(job_id)
 
     assert {event.handoff_id for event in shell.open(job_id)} == {"n1.2", "d.1"}

@@ -25,11 +25,11 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, EndTask
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.engine.decision_maker import seconds_until_next_try
+from handoff_queue.supervisor.engine.decision_maker import compute_seconds_until_next_try
 from handoff_queue.supervisor.engine.deliveries import (
     MAX_FOR_ONE,
     MAX_THREADS,
@@ -41,7 +41,7 @@ from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.commands import AskApproval, DeliverWebhook, SendEndTask
-from handoff_queue.supervisor.lifecycle.job_end import commands_after_end
+from handoff_queue.supervisor.lifecycle.job_end import build_commands_after_end
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from tests.doubles.jobs import a_job
 from tests.doubles.webhook_server import WebhookServer
@@ -211,7 +211,7 @@ def test_a_webhook_without_a_free_thread_is_due_again_after_two_seconds(
 def test_a_try_without_a_thread_looks_for_one_after_a_quarter_of_its_waiting_time(
     waited_s: float, again_s: float
 ) -> None:
-    assert seconds_until_next_try(waited_s) == again_s
+    assert compute_seconds_until_next_try(waited_s) == again_s
 
 
 def test_a_question_does_not_take_the_thread_that_a_try_has_reserved(sender: Sender) -> None:
@@ -364,14 +364,14 @@ def test_the_tries_of_a_webhook_that_waits_behind_slow_receivers_are_spread_over
     assert after is not None
     after = after.model_copy(update={"submitted": state.submitted})
     (tried,) = sender.store.journal.read(state.job_id)[-1:]
-    assert commands_after_end(after, tried.at + 3_599) == ()
-    assert commands_after_end(after, tried.at + 3_601) == (DeliverWebhook(6),)
+    assert build_commands_after_end(after, tried.at + 3_599) == ()
+    assert build_commands_after_end(after, tried.at + 3_601) == (DeliverWebhook(6),)
 
 
 def test_an_end_task_that_waited_too_long_is_a_failed_try(sender: Sender) -> None:
     task = EndTask(task="host.notify").to_json()
     state = sender.ended("", payloads=[task])
-    submitted = state.submitted.model_copy(update={"on_end": ref(task)})
+    submitted = state.submitted.model_copy(update={"on_end": make_ref(task)})
     state = state.model_copy(update={"submitted": submitted})
 
     sender.end_tasks.send(state, 6, not_sent=NO_THREAD)
@@ -379,7 +379,7 @@ def test_an_end_task_that_waited_too_long_is_a_failed_try(sender: Sender) -> Non
     outcome = sender.outcome(state.job_id)
     assert isinstance(outcome, EndTaskTried)
     assert (outcome.delivered, outcome.detail) == (False, NO_THREAD)
-    (letter,) = sender.store.dead_letters.newest()
+    (letter,) = sender.store.dead_letters.list_newest()
     assert NO_THREAD in letter.reason
 
 
@@ -444,11 +444,11 @@ def test_a_fault_of_one_delivery_does_not_stop_the_next(sender: Sender) -> None:
 
 def test_an_end_task_whose_payload_is_lost_is_a_failed_try(sender: Sender) -> None:
     state = sender.ended("")
-    submitted = state.submitted.model_copy(update={"on_end": ref("a task that is lost")})
+    submitted = state.submitted.model_copy(update={"on_end": make_ref("a task that is lost")})
     sender.deliveries.start(state.model_copy(update={"submitted": submitted}), SendEndTask(6))
 
     outcome = wait_until(lambda: sender.outcome(state.job_id), expected="the outcome")
     assert isinstance(outcome, EndTaskTried)
     assert "are gone" in outcome.detail
-    (letter,) = wait_until(sender.store.dead_letters.newest, expected="the dead letter")
+    (letter,) = wait_until(sender.store.dead_letters.list_newest, expected="the dead letter")
     assert "the task of the end" in letter.reason

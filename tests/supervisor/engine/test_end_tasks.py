@@ -18,7 +18,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.engine.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
@@ -39,7 +39,7 @@ def ended_state(store: Store, library: PayloadCache, **signature: Any) -> JobSta
     assert state is not None
     text = end_task_of({**SIGNATURE, **signature}).to_json()
     library.remember([text], job_id)
-    submitted = state.submitted.model_copy(update={"on_end": ref(text)})
+    submitted = state.submitted.model_copy(update={"on_end": make_ref(text)})
     return state.model_copy(update={"submitted": submitted})
 
 
@@ -141,7 +141,7 @@ def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
     assert (event.attempt, event.delivered) == (2, False)
     assert why in event.detail
     assert PASSWORD not in f"{lines}{event}"
-    assert store.dead_letters.newest() == []
+    assert store.dead_letters.list_newest() == []
 
 
 @pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
@@ -173,7 +173,7 @@ def test_after_the_last_try_the_task_is_a_dead_letter(
     state = ended_state(store, library)
     end_tasks(store, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
 
-    (letter,) = store.dead_letters.newest()
+    (letter,) = store.dead_letters.list_newest()
     assert letter.queue == DEAD_LETTER_QUEUE
     assert letter.reason == f"the task host.notify of {state.job_id} was not sent: {NOT_SET}"
 

@@ -102,7 +102,7 @@ def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
 
-    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
+    assert shell.store.jobs.read_handoffs(job_id, [PLANNER])[PLANNER].state == "running"
     assert count_unfinished_evaluations(shell.store, job_id) == 0, "the claim shows it"
 
 
@@ -121,7 +121,7 @@ def test_a_lost_claim_leads_to_a_recorded_evaluation(
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id, [PLANNER])
 
-    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
+    assert shell.store.jobs.read_handoffs(job_id, [PLANNER])[PLANNER].state == "done"
     assert count_unfinished_evaluations(shell.store, job_id) == 1
 
 
@@ -157,7 +157,7 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     assert "froze or died, 3 times in a row" in str(last.reason)
     assert fresh.jobs.info(job_id).status is JobStatus.FAILED
     assert (
-        fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in open_handoffs])[
+        fresh.store.jobs.read_handoffs(job_id, [event.handoff_id for event in open_handoffs])[
             open_handoffs[0].handoff_id
         ].state
         == "dropped"
@@ -173,7 +173,7 @@ def test_names_of_lost_handoffs_that_are_not_names_end_no_job(shell: Shell) -> N
         shell.advance(job_id, [HandoffId("\ud800"), HandoffId("other.1")])
 
     assert not [event for event in shell.events(job_id) if isinstance(event, JobEnded)]
-    assert shell.store.dead_letters.newest() == []
+    assert shell.store.dead_letters.list_newest() == []
 
 
 def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
@@ -304,5 +304,5 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
     freeze_evaluations(shell.another(), job_id)
 
     assert count_unfinished_evaluations(shell.store, job_id) == 0
-    assert len(shell.store.dead_letters.newest()) == 1
+    assert len(shell.store.dead_letters.list_newest()) == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None

@@ -15,7 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
@@ -144,7 +144,7 @@ def test_every_handoff_has_exactly_the_results_of_its_dependencies(shell: Shell)
 
 
 def test_a_deleted_job_is_no_longer_evaluated(shell: Shell) -> None:
-    job_id = new_job_id()
+    job_id = create_job_id()
     shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
     shell.advance(job_id)
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.types.events import JobEnded, JobStatus, PlanMade
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES
 from tests.doubles.jobs import handoff_key
@@ -73,7 +73,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
         after = shell.store.connection.now()
         assert before - 0.9 < asked_at < after + 0.9, "the delay doubles from 2 s"
 
-    (letter,) = shell.store.dead_letters.newest()
+    (letter,) = shell.store.dead_letters.list_newest()
     assert letter.body == job_id
     assert "cannot continue" in letter.reason
     assert shell.jobs.info(job_id).status == "queued"
@@ -107,8 +107,8 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
     lost = shell.open(job_id)[0]
     text = shell.store.payloads.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
     newer = text.replace('"schema_version":1', '"schema_version":2')
-    redis.hset(keys.blobs(job_id), digest_of(newer), pack(newer))
-    _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
+    redis.hset(keys.blobs(job_id), compute_digest(newer), pack(newer))
+    _replace_in_journal(shell, job_id, lost.handoff.digest, compute_digest(newer))
     redis.hset(handoff_key(shell.store, job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()
 
@@ -117,7 +117,7 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
         fresh.advance(job_id, [lost.handoff_id])
 
     assert fresh.jobs.info(job_id).status == "running"
-    assert "schema_version" in shell.store.dead_letters.newest()[0].reason
+    assert "schema_version" in shell.store.dead_letters.list_newest()[0].reason
 
 
 def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:

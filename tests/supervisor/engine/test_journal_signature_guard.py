@@ -17,7 +17,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     read_runs,
 )
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.events import CancelRequested, EventRefused, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
@@ -31,7 +31,7 @@ FORGED = b"x"
 def signed(redis_url: str, tmp_path: Path) -> Iterator[Store]:
     """A store of a supervisor that signs its events."""
     make_keys(tmp_path)
-    key = private_key_file(tmp_path, "supervisor")
+    key = find_private_key_file(tmp_path, "supervisor")
     store = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
     yield store
     store.connection.close()

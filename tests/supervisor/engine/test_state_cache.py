@@ -9,7 +9,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobStatus,
@@ -17,8 +17,8 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.engine.state_cache import MAX_STATES, StateCache
 from tests.doubles.jobs import a_job, submission
@@ -48,7 +48,7 @@ def range_reads(store: Store) -> int:
 
 
 def test_an_unknown_job_has_no_state(store: Store) -> None:
-    assert StateCache(store.journal).load(new_job_id()) is None
+    assert StateCache(store.journal).load(create_job_id()) is None
 
 
 def test_the_state_follows_the_journal(store: Store) -> None:
@@ -76,13 +76,13 @@ def test_known_events_are_not_folded_again(store: Store) -> None:
 def test_a_long_event_of_this_process_is_not_folded_again(redis_url: str, tmp_path: Path) -> None:
     """With keys, a long event is read without its content."""
     make_keys(tmp_path, ())
-    key = private_key_file(tmp_path, "supervisor")
+    key = find_private_key_file(tmp_path, "supervisor")
     store = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
     states, job_id = StateCache(store.journal, JournalGuard(store, 60)), a_job(store)
     state = states.load(job_id)
     assert state is not None
     steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(100))
-    plan = Commit(job_id, state.version, [PlanMade(plan=ref("the plan"), steps=steps)])
+    plan = Commit(job_id, state.version, [PlanMade(plan=make_ref("the plan"), steps=steps)])
     states.fold_on(state, store.journal.commit(plan))
     before = range_reads(store)
     later = states.load(job_id)
@@ -156,6 +156,6 @@ def test_the_cache_of_job_states_is_bounded(store: Store) -> None:
     state, (last,) = states.load(job_id), store.journal.read(job_id)
     assert state is not None
     for _ in range(MAX_STATES + 10):
-        states.remember(state.model_copy(update={"job_id": new_job_id()}), last)
+        states.remember(state.model_copy(update={"job_id": create_job_id()}), last)
 
     assert len(states._cached_states) == MAX_STATES

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.transport import library_scripts
+from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps, caps_from
-from handoff_queue.shared.store.redis.connection import script_of
-from handoff_queue.shared.store.redis.script import Script, script_names
+from handoff_queue.shared.store.caps import DailyCaps, read_caps
+from handoff_queue.shared.store.redis.connection import load_script
+from handoff_queue.shared.store.redis.script import Script, list_script_names
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
@@ -43,7 +43,7 @@ def scripts_run(store: Store) -> int:
 
 def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
     sweeper = sweeper_of(
-        store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
+        store, read_caps(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
     )
     with sweeping(sweeper):
         wait_until(lambda: store.connection.redis.exists(keys.CAPS), expected="the caps")
@@ -55,8 +55,8 @@ def test_a_supervisor_loads_the_scripts_again_that_redis_has_lost(store: Store) 
     """Workers may not load scripts."""
     app = make_app("test", store.connection.url, SETTINGS, (SUPERVISOR_QUEUE,))
     sweeper = Sweeper(store, Dispatcher(app), "supervisor:1", interval_s=0.05, keep_s=60)
-    digests = [script_of(name).digest for name in script_names()]
-    digests += [Script(text).digest for text in library_scripts()]
+    digests = [load_script(name).digest for name in list_script_names()]
+    digests += [Script(text).digest for text in list_library_scripts()]
     redis = store.connection.redis
     with sweeping(sweeper):
         for _ in range(2):

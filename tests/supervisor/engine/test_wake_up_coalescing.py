@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, create_job_id
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer
@@ -23,7 +23,7 @@ from tests.supervisor.workflows.workflow_files import (
 )
 from tests.waiting import wait_until
 
-JOB = new_job_id()
+JOB = create_job_id()
 A, B, C = HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")
 
 
@@ -62,7 +62,7 @@ def test_a_caller_that_has_decided_delays_no_other_caller() -> None:
         with together.turn(JOB) as second:
             assert second is not None
             first.end()
-            with together.turn(new_job_id()) as another_job:
+            with together.turn(create_job_id()) as another_job:
                 assert another_job is not None
             assert together.jobs == 1
 

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.engine.webhooks import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
     Webhooks,
-    signature,
+    compute_signature,
 )
 from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState
 from tests.doubles.jobs import a_job, version_of
@@ -68,8 +68,12 @@ def test_with_a_secret_the_post_is_signed(store: Store) -> None:
 
     (post,) = hook.posts
     timestamp = post.headers[TIMESTAMP_HEADER.lower()]
-    assert post.headers[SIGNATURE_HEADER.lower()] == signature("secret", timestamp, post.body)
-    assert signature("other", timestamp, post.body) != signature("secret", timestamp, post.body)
+    assert post.headers[SIGNATURE_HEADER.lower()] == compute_signature(
+        "secret", timestamp, post.body
+    )
+    assert compute_signature("other", timestamp, post.body) != compute_signature(
+        "secret", timestamp, post.body
+    )
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])

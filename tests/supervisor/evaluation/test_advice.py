@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.evaluation.answer_grader import Preference
-from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, advice_on
+from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, advise_on_answers
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
-from handoff_queue.supervisor.evaluation.summary import SummaryRow, by_kind, row_of, shortfalls
-from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_rows
+from handoff_queue.supervisor.evaluation.summary import (
+    SummaryRow,
+    build_row,
+    find_shortfalls,
+    group_by_kind,
+)
+from handoff_queue.supervisor.evaluation.summary import advise_on_variants as advice_on_rows
 from handoff_queue.supervisor.evaluation.trials import Trial, TrialOutcome, Variant
 
 SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
@@ -102,7 +107,7 @@ BETTER = "its answer was found better in both orders"
 def test_advice_on_two_answers_names_the_better_one(
     first: ComparedAnswer, second: ComparedAnswer, better: Preference | None, advice: str
 ) -> None:
-    assert advice_on(first, second, better) == advice
+    assert advise_on_answers(first, second, better) == advice
 
 
 SIDES = st.builds(
@@ -123,7 +128,10 @@ def test_the_order_of_two_answers_makes_no_difference(
         ComparedAnswer("a", first.status, first.faults, first.took, is_cut=first.is_cut),
         ComparedAnswer("b", other.status, other.faults, other.took, is_cut=other.is_cut),
     )
-    there, back = advice_on(a, b, better), advice_on(b, a, better.mirrored if better else None)
+    there, back = (
+        advise_on_answers(a, b, better),
+        advise_on_answers(b, a, better.mirrored if better else None),
+    )
     assert there.split(":")[0] == back.split(":")[0]
 
 
@@ -149,7 +157,7 @@ def outcomes(
 
 def rows(*figures: tuple[Variant, int, int, int]) -> list[SummaryRow]:
     return [
-        row_of(variant, outcomes(variant, passed, of, tokens))
+        build_row(variant, outcomes(variant, passed, of, tokens))
         for variant, passed, of, tokens in figures
     ]
 
@@ -184,7 +192,7 @@ def test_if_no_mode_passes_no_mode_is_advised() -> None:
 
 def test_a_single_mode_needs_no_advice() -> None:
     assert advice_on_rows(rows((SINGLE, 1, 2, 3))) is None
-    assert advice_on_rows([*rows((SINGLE, 1, 2, 3)), row_of(TEAM, [])]) is None
+    assert advice_on_rows([*rows((SINGLE, 1, 2, 3)), build_row(TEAM, [])]) is None
 
 
 def test_a_case_that_ran_out_of_money_counts_for_neither_mode() -> None:
@@ -192,16 +200,18 @@ def test_a_case_that_ran_out_of_money_counts_for_neither_mode() -> None:
         TrialOutcome(outcome.trial, outcome.job_id, "partial", FAULTS, outcome.usage, is_cut=True)
         for outcome in outcomes(SINGLE, 0, 3, 10)
     ]
-    row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
+    row = build_row(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
     assert (row.passed, row.trials, row.cut, row.usage.tokens) == (2, 2, 3, 50)
-    assert by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}
+    assert group_by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}
 
 
 def test_a_threshold_names_each_mode_that_misses_it_and_unmeasured_modes_miss_it() -> None:
-    measured = [*rows((SINGLE, 18, 20, 1), (TEAM, 20, 20, 1)), row_of(Variant(Mode.AUTO), [])]
-    assert shortfalls(measured, 0.95, None) == [
+    measured = [*rows((SINGLE, 18, 20, 1), (TEAM, 20, 20, 1)), build_row(Variant(Mode.AUTO), [])]
+    assert find_shortfalls(measured, 0.95, None) == [
         "single passes 90.0%, at least 95.0% is wanted",
         "auto was not measured, at least 95.0% is wanted",
     ]
-    assert shortfalls(measured[:2], 0.9, None) == []
-    assert shortfalls(measured[:1], None, 3.0) == ["single was not scored, at least 3.00 is wanted"]
+    assert find_shortfalls(measured[:2], 0.9, None) == []
+    assert find_shortfalls(measured[:1], None, 3.0) == [
+        "single was not scored, at least 3.00 is wanted"
+    ]

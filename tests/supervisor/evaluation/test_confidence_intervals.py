@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.evaluation.confidence_intervals import mean, rate
+from handoff_queue.supervisor.evaluation.confidence_intervals import estimate_mean, estimate_rate
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: f
     """The last three are method 3 of table I in Newcombe (1998),
     https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E.
     """
-    interval = rate(good, n)
+    interval = estimate_rate(good, n)
     assert interval is not None
     assert interval.low == pytest.approx(low, abs=5e-5)
     assert interval.high == pytest.approx(high, abs=5e-5)
@@ -33,7 +33,7 @@ def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: f
 def test_a_rate_lies_in_its_interval_which_lies_between_0_and_1_and_is_never_a_point(
     case: tuple[int, int],
 ) -> None:
-    interval = rate(*case)
+    interval = estimate_rate(*case)
     assert interval is not None
     assert 0 <= interval.low <= interval.value <= interval.high <= 1
     assert interval.low < interval.high
@@ -46,16 +46,16 @@ def test_a_rate_lies_in_its_interval_which_lies_between_0_and_1_and_is_never_a_p
 def test_more_trials_of_the_same_rate_narrow_the_interval(
     case: tuple[int, int], times: int
 ) -> None:
-    few, many = rate(*case), rate(case[0] * times, case[1] * times)
+    few, many = estimate_rate(*case), estimate_rate(case[0] * times, case[1] * times)
     assert few is not None
     assert many is not None
     assert many.high - many.low < few.high - few.low
 
 
 def test_no_trials_give_no_rate_and_more_successes_than_trials_are_a_defect() -> None:
-    assert (rate(0, 0), mean([]), mean([[]])) == (None, None, None)
+    assert (estimate_rate(0, 0), estimate_mean([]), estimate_mean([[]])) == (None, None, None)
     with pytest.raises(ValueError, match="2 of 1"):
-        rate(2, 1)
+        estimate_rate(2, 1)
 
 
 GROUPS = st.lists(st.lists(st.floats(1, 5), min_size=1, max_size=4), min_size=1, max_size=12)
@@ -65,20 +65,20 @@ GROUPS = st.lists(st.lists(st.floats(1, 5), min_size=1, max_size=4), min_size=1,
 def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same_twice(
     groups: list[list[float]],
 ) -> None:
-    interval = mean(groups)
+    interval = estimate_mean(groups)
     values = [value for group in groups for value in group]
     assert interval is not None
     assert interval.value == pytest.approx(sum(values) / len(values))
     assert (
         min(values) - 1e-9 <= interval.low <= interval.value <= interval.high <= max(values) + 1e-9
     )
-    assert mean(groups) == interval
+    assert estimate_mean(groups) == interval
 
 
 def test_repeated_answers_to_a_request_count_as_a_single_value() -> None:
     once, often = (
-        mean([[1.0], [5.0], [3.0], [4.0]]),
-        mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9]),
+        estimate_mean([[1.0], [5.0], [3.0], [4.0]]),
+        estimate_mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9]),
     )
     assert once == often
 
@@ -87,7 +87,7 @@ def test_the_bootstrap_of_many_values_is_near_the_normal_interval() -> None:
     """The values are 1 to 5 in turn, 200 in total. Their standard deviation is the square root of
     2.
     """
-    interval = mean([[float(1 + n % 5)] for n in range(200)])
+    interval = estimate_mean([[float(1 + n % 5)] for n in range(200)])
     assert interval is not None
     half = 1.96 * (2**0.5) / (200**0.5)
     assert interval.low == pytest.approx(3 - half, abs=0.03)

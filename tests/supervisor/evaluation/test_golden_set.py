@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase, read_golden
-from handoff_queue.supervisor.lifecycle.gates import vetoes_of
+from handoff_queue.supervisor.lifecycle.gates import find_vetoes
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "golden.jsonl"
 CASES = read_golden(EXAMPLE)
@@ -137,8 +137,8 @@ def test_a_correct_example_answer_passes_and_an_empty_answer_fails(
         in_words = case.gates.model_copy(
             update={"cited": False}
         )  # a reference answer has no sources
-        assert vetoes_of(in_words, case.reference, 1) == ()
-    assert vetoes_of(case.gates, "I don't want to commit myself.", 1) != ()
+        assert find_vetoes(in_words, case.reference, 1) == ()
+    assert find_vetoes(case.gates, "I don't want to commit myself.", 1) != ()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.review import Criterion, Rubric
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import check_request
-from handoff_queue.supervisor.client.submission import submission_of
+from handoff_queue.supervisor.client.submission import build_submission
 from handoff_queue.supervisor.evaluation.answer_grader import AnswerGrader
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Variant
@@ -33,11 +33,11 @@ def test_the_jobs_of_an_evaluation_with_a_deadline_go_through_batches(
         deadline_s=21_600,
     )
     (trial,) = plan.trials
-    job = plan.job_of(trial)
+    job = plan.build_job(trial)
     if is_of_the_grader:
         answered = JobResult(job_id=job.job_id, status=JobStatus.OK, answer="By layers.")
-        job = plan.grader_job_of(trial, answered)
+        job = plan.build_grader_job(trial, answered)
     request = job.request
     check_request(request, SETTINGS)
-    event = submission_of(request, SETTINGS).event
+    event = build_submission(request, SETTINGS).event
     assert (event.is_batched, event.limits.max_seconds) == (True, 21_600)

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
@@ -17,8 +17,8 @@ from handoff_queue.supervisor.lifecycle.answer import (
     NOT_REVIEWED,
     assemble,
     choose_method,
-    claims_of_answer,
-    usable_sinks,
+    collect_answer_claims,
+    find_usable_sinks,
 )
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import a_result
@@ -267,7 +267,7 @@ def test_a_result_changes_no_claim_of_another_step() -> None:
     forged = claim_of("a.c1", citation_of("forged.md"), text="Nine names.")
     job = job_with_two_sections(forged, claim_of("b.c1", citation_of("two.md")))
 
-    claims = claims_of_answer(job.state, ResultTexts(job.payloads))
+    claims = collect_answer_claims(job.state, ResultTexts(job.payloads))
 
     assert claims["a.c1"].text == "Five names."
     assert set(claims) == {"a.c1", "b.c1"}
@@ -276,14 +276,14 @@ def test_a_result_changes_no_claim_of_another_step() -> None:
 def test_if_the_last_step_failed_the_last_usable_steps_are_the_answer() -> None:
     job = finish_as(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
 
-    assert usable_sinks(job.state) == ("a", "b")
+    assert find_usable_sinks(job.state) == ("a", "b")
 
 
 def test_the_inputs_of_a_usable_step_are_not_repeated() -> None:
     job = finish_as(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
-    assert usable_sinks(job.state) == ("a",)
+    assert find_usable_sinks(job.state) == ("a",)
     job = finish_as(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
-    assert usable_sinks(job.state) == ("c",)
+    assert find_usable_sinks(job.state) == ("c",)
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
     job = SimulatedJob(JobLimits(max_handoffs=100_000))
     job.advance()
     job.make_plan(**{f"s{n}": f"s{n - 1}" if n else "" for n in range(3_000)})
-    usable = job.step("s0").model_copy(update={"result_status": "ok", "result": ref("x")})
+    usable = job.step("s0").model_copy(update={"result_status": "ok", "result": make_ref("x")})
     job.state = job.state.model_copy(
         update={
             "steps": {
@@ -301,7 +301,7 @@ def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
         }
     )
 
-    assert usable_sinks(job.state) == ("s2999",)
+    assert find_usable_sinks(job.state) == ("s2999",)
 
 
 # An answer with a schema

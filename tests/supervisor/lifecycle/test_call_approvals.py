@@ -16,11 +16,11 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     Rejected,
 )
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.approval_policy import build_waiting_fields
 from handoff_queue.supervisor.lifecycle.commands import (
     ApproveOnTimeout,
     EndJob,
@@ -51,8 +51,8 @@ def ask(job: SimulatedJob, handoff_id: str) -> int:
         handoff_id=HandoffId(handoff_id),
         call_id="toolu_1",
         tool="send_mail",
-        arguments=ref("{}"),
-        input_schema=ref("{}"),
+        arguments=make_ref("{}"),
+        input_schema=make_ref("{}"),
     )
     wait_s = job.state.submitted.approvals.wait_s
     job.append(ApprovalAsked(what=TOOLS, why="so it is", wait_s=wait_s, call=call))
@@ -172,10 +172,10 @@ def test_two_questions_of_a_job_wait_at_the_same_time() -> None:
     job = asking_job()
     first = job.state.version
     second = ask(job, "b.1")
-    fields = waiting_fields(job.state, job.state)
+    fields = build_waiting_fields(job.state, job.state)
     assert fields["asked_last"] == str(second)
 
     job.append(Approved(asked=second))
 
     assert [call.version for call in job.state.open_calls] == [first]
-    assert waiting_fields(job.state, job.state)["asked_last"] == str(first)
+    assert build_waiting_fields(job.state, job.state)["asked_last"] == str(first)

@@ -25,18 +25,18 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, derive_child_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
-from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
+from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of
-from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
+from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     EndJob,
@@ -90,7 +90,7 @@ def test_the_limits_of_all_children_never_exceed_their_parents_limits(
 ) -> None:
     state = planned_job(plan_with_teams(agents, children), limits).state
 
-    each = child_limits(state)
+    each = compute_child_limits(state)
 
     for name in ("max_turns", "max_tokens", "max_microusd", "max_handoffs"):
         of_child, of_parent = getattr(each, name), getattr(limits, name)
@@ -108,7 +108,7 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
         update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
     )
 
-    each, (first, *_) = child_limits(spent), bill_of(spent)
+    each, (first, *_) = compute_child_limits(spent), bill_of(spent)
 
     assert limits.max_turns is None or each.max_turns in range(
         1, max(2, limits.max_turns - turns + 1)
@@ -122,7 +122,7 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
 def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimits) -> None:
     state = planned_job(plan_with_teams(), limits).state
 
-    assert state.as_of + child_limits(state).max_seconds <= max(
+    assert state.as_of + compute_child_limits(state).max_seconds <= max(
         state.working_deadline, state.as_of + 1
     )
 
@@ -160,7 +160,7 @@ def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
     first, second = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
     assert (first.group, second.group) == (None, None)
     assert first.child
-    assert first.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
+    assert first.child.job_id == derive_child_id(JobId(JOB), HandoffId("t0.1"))
 
 
 def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> None:
@@ -272,14 +272,14 @@ NO_USAGE = Usage()
 def parent_result(
     job: SimulatedJob, answer: Answer | None, used: Usage = NO_USAGE, turns: int = 0
 ) -> HandoffResult:
-    return result_for_parent(
+    return build_result_for_parent(
         job.state, job.texts, answer, ChildUsage(used, turns), ChildUsage(used, turns)
     )
 
 
 def claim_of(step: str, quote: str) -> Claim:
     source = Citation(
-        source="notes.md", digest=digest_of(quote), start=0, end=len(quote), quote=quote
+        source="notes.md", digest=compute_digest(quote), start=0, end=len(quote), quote=quote
     )
     return Claim(
         id=f"{step}.c1", text=quote, sources=(source,), subject="it", attribute="price", value="9"

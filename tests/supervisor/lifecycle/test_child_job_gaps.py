@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.events import (
     Continuation,
@@ -15,20 +15,20 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, derive_child_id
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_assignment import has_gaps_alone
-from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
-from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
+from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
+from handoff_queue.supervisor.lifecycle.gaps import find_gaps, to_finish
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.simulated_job import SimulatedJob, planned
 
 TEAM = StepId("team")
-FIRST, SECOND = (child_id_for(JobId(JOB), HandoffId(f"team.{attempt}")) for attempt in (1, 2))
+FIRST, SECOND = (derive_child_id(JobId(JOB), HandoffId(f"team.{attempt}")) for attempt in (1, 2))
 PARENT_ID = JobId("j-00000000aaaa")
 
 
@@ -164,7 +164,7 @@ def test_the_price_of_a_teams_gap_comes_from_the_team() -> None:
     job.advance()
     run_to_end(job)
 
-    (gap,) = gaps_of(job.state, job.texts)
+    (gap,) = find_gaps(job.state, job.texts)
     assert (gap.step, gap.likely_microusd) == (TEAM, 70)
     assert to_finish(job.state) == 70
 
@@ -178,7 +178,7 @@ def test_a_team_that_would_start_again_has_the_price_of_a_whole_team() -> None:
     job.advance()
     run_to_end(job)
 
-    assert {gap.step: gap.likely_microusd for gap in gaps_of(job.state, job.texts)} == {
+    assert {gap.step: gap.likely_microusd for gap in find_gaps(job.state, job.texts)} == {
         "b": 900,
         TEAM: 900,
     }
@@ -214,7 +214,7 @@ def continue_team(job: SimulatedJob, *, is_known: bool = True) -> SimulatedJob:
 
 
 def parent_result(job: SimulatedJob, answer: Answer) -> HandoffResult:
-    return result_for_parent(
+    return build_result_for_parent(
         job.state, job.texts, answer, ChildUsage(Usage(), 2), ChildUsage(Usage(), 12)
     )
 
@@ -302,7 +302,7 @@ def test_a_result_without_a_price_for_its_gaps_is_readable_by_the_previous_versi
         unpriced,
     ]
     assert [
-        "to_finish_microusd" in handoff_finished_event(result, "w").to_json()
+        "to_finish_microusd" in build_handoff_finished_event(result, "w").to_json()
         for result in (priced, unpriced)
     ] == [True, False]
     assert "to_finish_microusd" not in unpriced.to_json()
@@ -311,7 +311,7 @@ def test_a_result_without_a_price_for_its_gaps_is_readable_by_the_previous_versi
 def test_a_gap_after_a_failed_retry_does_not_count_as_sent_back() -> None:
     job = run_to_end(retry_job(run_to_end(job_with_team(), team="partial")), team="failed")
 
-    (gap,) = gaps_of(job.state, job.texts)
+    (gap,) = find_gaps(job.state, job.texts)
     assert gap.why == "incomplete: it broke"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.handoff import Citation, Claim
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.lifecycle.citation_numbers import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 
 
 def citation_of(source: str, start: int = 0, text: str = "It is so.") -> Citation:
     return Citation(
-        source=source, digest=digest_of(source), start=start, end=start + len(text), quote=text
+        source=source, digest=compute_digest(source), start=start, end=start + len(text), quote=text
     )
 
 

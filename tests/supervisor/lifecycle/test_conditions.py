@@ -19,13 +19,13 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.plan_validation import problems_by_step
+from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.step import Join, Step
-from handoff_queue.supervisor.lifecycle.answer import usable_sinks
-from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks
+from handoff_queue.supervisor.lifecycle.gaps import find_gaps
 from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.side_effects import steps_in_review
+from handoff_queue.supervisor.lifecycle.side_effects import list_reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from handoff_queue.supervisor.lifecycle.step_conditions import CONFIDENCE, with_confidence
 from tests.doubles.handoffs import JOB
@@ -105,8 +105,8 @@ def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
     job.advance()
 
     assert job.state.status is JobStatus.OK
-    assert gaps_of(job.state, job.texts) == ()
-    assert "explain" not in steps_in_review(job.state)
+    assert find_gaps(job.state, job.texts) == ()
+    assert "explain" not in list_reviewed_steps(job.state)
 
 
 def test_a_step_with_only_skipped_dependencies_is_skipped_with_its_dependents() -> None:
@@ -122,7 +122,7 @@ def test_a_step_with_only_skipped_dependencies_is_skipped_with_its_dependents() 
 
     assert [job.step(name).is_skipped for name in ("refund", "book", "tell")] == [True] * 3
     assert job.failure_reason("tell") == ALL_SKIPPED
-    assert usable_sinks(job.state) == ("triage",)
+    assert find_usable_sinks(job.state) == ("triage",)
 
 
 def test_a_step_with_a_skipped_and_a_failed_dependency_is_a_gap() -> None:
@@ -168,7 +168,7 @@ def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() ->
     job.finish("report")
     finish_triage(job, category="question")
 
-    assert usable_sinks(job.state) == ("report",)
+    assert find_usable_sinks(job.state) == ("report",)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_plan_with_a_condition_over_a_step_that_it_does_not_depend_on_is_refus
     step = Step(
         id=StepId("a"), specialist="writer", task="Do a.", when=condition_of("b.output.x == 1", "b")
     )
-    messages = [problem.text for problem in problems_by_step([step, *a_plan(b="").steps])]
+    messages = [problem.text for problem in find_problems_by_step([step, *a_plan(b="").steps])]
 
     assert messages == ["the condition of step a names b, which it does not depend on"]
 

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
-from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
+from handoff_queue.supervisor.lifecycle.conflict_resolution import find_disputes
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
@@ -110,7 +110,7 @@ def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
     job.finish("b", output="984 feet [b.c1].", claims=(FEET,))
 
     assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 2)]
-    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in find_disputes(job.state, job.texts)] == [False]
 
 
 def test_other_conflicts_of_another_round_are_judged() -> None:
@@ -135,7 +135,7 @@ def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
     job.finish("b", claims=(OTHER,))
 
     assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 2)]
-    assert disputes_of(job.state, job.texts) == ()
+    assert find_disputes(job.state, job.texts) == ()
 
 
 def test_all_points_stay_disputed_if_the_judge_fails_and_the_job_continues() -> None:
@@ -144,7 +144,7 @@ def test_all_points_stay_disputed_if_the_judge_fails_and_the_job_continues() -> 
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
 
     assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
-    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in find_disputes(job.state, job.texts)] == [False]
     assert (
         "No contradiction was settled: the judge failed (it broke)."
         in assemble(job.state, JobStatus.OK, job.texts, None).notes
@@ -157,7 +157,7 @@ def test_without_a_budget_the_judge_is_not_asked_and_all_points_stay_disputed() 
     job.finish("b", "partial", claims=(FEET,), stop_reason=StopReason.JOB_BUDGET)
 
     assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 1)]
-    assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
+    assert [dispute.is_settled for dispute in find_disputes(job.state, job.texts)] == [False]
 
 
 def test_the_judge_is_not_asked_when_time_is_short() -> None:
@@ -233,9 +233,9 @@ def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
     job = contradicting_job()
     job.advance()
     settle_conflicts(job, k1="a.c1")
-    (settled,) = disputes_of(job.state, job.texts)
+    (settled,) = find_disputes(job.state, job.texts)
 
-    assert settled.brief() == {
+    assert settled.build_brief() == {
         "about": "Eiffel Tower, height",
         "stands": ["a.c1"],
         "do_not_use": ["b.c1"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.types.events import EndTaskTried, RetryRequested
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
 from handoff_queue.supervisor.lifecycle.job_end import (
@@ -18,7 +18,7 @@ URL = "https://example.org/hook"
 
 def ended_job(webhook_url: str | None = None) -> SimulatedJob:
     """Return a job that has ended, with a task to send."""
-    job = SimulatedJob(on_end=ref("a task"), webhook_url=webhook_url)
+    job = SimulatedJob(on_end=make_ref("a task"), webhook_url=webhook_url)
     job.advance()
     job.make_plan(a="")
     job.advance()

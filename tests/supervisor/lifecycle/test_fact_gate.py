@@ -26,10 +26,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
-from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
-from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
+from handoff_queue.supervisor.lifecycle.handoffs import build_fact_check_handoff
+from handoff_queue.supervisor.lifecycle.job_budget import list_closing_roles
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.briefs import build_fact_check_schema, build_fact_check_task
 from tests.doubles.fact_check_invariants import check_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import RESEARCHERS, SimulatedJob, a_plan
@@ -296,7 +296,7 @@ def test_a_retry_repeats_a_failed_fact_check() -> None:
 def test_the_closing_reserve_includes_the_fact_check() -> None:
     job = checked_job()
 
-    assert closing_roles(job.state) == ("writer",)
+    assert list_closing_roles(job.state) == ("writer",)
 
 
 def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_history() -> None:
@@ -309,9 +309,9 @@ def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_histor
         job.advance()
     job.review()
     job.advance()
-    spec, task = a_spec(), fact_check_task("Compare.")
-    handoff = fact_check_handoff(
-        job.state, spec, spec.content_digest, 1, task=task, schema=fact_check_schema()
+    spec, task = a_spec(), build_fact_check_task("Compare.")
+    handoff = build_fact_check_handoff(
+        job.state, spec, spec.content_digest, 1, task=task, schema=build_fact_check_schema()
     )
 
     assert [(result.step_id, result.result) for result in handoff.context] == [

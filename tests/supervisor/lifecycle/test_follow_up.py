@@ -15,19 +15,19 @@ from handoff_queue.shared.types.handoff import (
     GivenResult,
     HandoffResult,
     ResultStatus,
-    answers_in,
-    ref,
+    find_answers,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.follow_up import (
+    build_later_name,
+    choose_results_to_give,
     copy_results,
-    name_in_later_job,
-    results_to_give,
 )
-from handoff_queue.supervisor.lifecycle.routing import plan_of_one_step
+from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.results import a_result_of
 from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, planned
@@ -55,7 +55,7 @@ def ended_job(**claims: Claim) -> SimulatedJob:
 
 def copied_results(job: SimulatedJob) -> tuple[dict[str, GivenResult], dict[str, HandoffResult]]:
     items, texts = copy_results(job.state, job.texts)
-    results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
+    results = {make_ref(text).digest: HandoffResult.from_json(text) for text in texts}
     return {item.step: item for item in items}, {
         item.step: results[item.result.digest] for item in items
     }
@@ -68,7 +68,7 @@ def test_usable_results_are_given_and_the_answer_is_marked_as_answer() -> None:
         "prev_c": True,
         "prev_a": False,
     }
-    assert answers_in(tuple(items.values())) == ("prev_c",)
+    assert find_answers(tuple(items.values())) == ("prev_c",)
 
 
 def test_claims_and_markers_of_a_result_that_is_given_have_the_new_names() -> None:
@@ -113,14 +113,14 @@ def test_a_job_without_a_usable_result_gives_nothing() -> None:
     job.finish("a", "failed", error="no")
     job.advance()
 
-    assert results_to_give(job.state) == {}
+    assert choose_results_to_give(job.state) == {}
 
 
 @given(st.lists(NAMES, unique=True, max_size=20), st.integers(1, 4))
 def test_two_names_stay_distinct_in_a_chain_of_follow_ups(names: list[StepId], times: int) -> None:
     handed_on = names
     for _ in range(times):
-        handed_on = [name_in_later_job(name) for name in handed_on]
+        handed_on = [build_later_name(name) for name in handed_on]
 
     assert len(set(handed_on)) == len(names)
     assert all(re.fullmatch(NAME_PATTERN, name) for name in handed_on)
@@ -128,8 +128,8 @@ def test_two_names_stay_distinct_in_a_chain_of_follow_ups(names: list[StepId], t
 
 def test_a_name_states_the_distance_to_the_earlier_job() -> None:
     assert [
-        name_in_later_job(StepId("find")),
-        name_in_later_job(name_in_later_job(StepId("find"))),
+        build_later_name(StepId("find")),
+        build_later_name(build_later_name(StepId("find"))),
     ] == [
         "prev_find",
         "prev2_find",
@@ -138,10 +138,13 @@ def test_a_name_states_the_distance_to_the_earlier_job() -> None:
 
 def job_given(*names: str, **depends_on: str) -> SimulatedJob:
     """Return a job with these given results and this plan."""
-    results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
+    results = {name: a_result_of(build_handoff_id(name, 1), ResultStatus.OK) for name in names}
     known = tuple(
         GivenResult(
-            step=StepId(name), specialist="writer", result=ref(result.to_json()), is_answer=True
+            step=StepId(name),
+            specialist="writer",
+            result=make_ref(result.to_json()),
+            is_answer=True,
         )
         for name, result in results.items()
     )
@@ -194,6 +197,6 @@ def test_no_step_takes_the_name_of_an_existing_result() -> None:
 
 
 def test_a_single_specialist_gets_the_given_results_with_the_request() -> None:
-    plan = plan_of_one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
+    plan = build_plan_of_one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
 
     assert plan.steps[0].depends_on == ("prev_c",)

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.origins import DOCUMENT, USER, WEB
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.lifecycle.answer import is_plan_of_user
-from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
+from handoff_queue.supervisor.lifecycle.forks import build_fork, build_fork_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.roles.role_events import make_plan_event
@@ -60,7 +60,7 @@ def forked(state: JobState, fork: Fork, plan: Plan = PLAN) -> JobState:
 def test_a_fork_begins_with_the_results_that_do_not_depend_on_its_first_step() -> None:
     state = ended_job().state
 
-    steps = forked(state, fork_of(state, "write", {})).steps
+    steps = forked(state, build_fork(state, "write", {})).steps
 
     assert steps[StepId("read")].result == state.steps[StepId("read")].result
     assert steps[StepId("read")].result_status is ResultStatus.OK
@@ -70,17 +70,17 @@ def test_a_fork_begins_with_the_results_that_do_not_depend_on_its_first_step() -
 def test_a_fork_knows_the_passages_of_its_kept_results() -> None:
     job = ended_job(claims=(claim_of("read.c1", citation_of("one.md")),))
 
-    steps = forked(job.state, fork_of(job.state, "write", {})).steps
+    steps = forked(job.state, build_fork(job.state, "write", {})).steps
 
     assert steps[StepId("read")].passages
     assert steps[StepId("read")].passages == job.state.steps[StepId("read")].passages
 
 
 def test_a_fork_of_a_fork_knows_that_a_planner_made_the_plan() -> None:
-    once = forked(ended_job().state, fork_of(ended_job().state, "write", {}))
+    once = forked(ended_job().state, build_fork(ended_job().state, "write", {}))
     ended = once.model_copy(update={"ended": ended_job().state.ended})
 
-    twice = forked(ended, fork_of(ended, "send", {}))
+    twice = forked(ended, build_fork(ended, "send", {}))
 
     assert not is_plan_of_user(twice)
 
@@ -88,26 +88,26 @@ def test_a_fork_of_a_fork_knows_that_a_planner_made_the_plan() -> None:
 def test_a_fork_of_a_workflow_knows_that_a_user_made_the_plan() -> None:
     state = ended_job().state.model_copy(update={"mode": Mode.PIPELINE})
 
-    assert is_plan_of_user(forked(state, fork_of(state, "write", {})))
+    assert is_plan_of_user(forked(state, build_fork(state, "write", {})))
 
 
 def test_a_fork_that_would_repeat_an_effect_is_refused() -> None:
     state = ended_job(send=True).state
 
     with pytest.raises(UserError, match=r"repeat step send .* which may have acted on the world"):
-        fork_of(state, "write", {})
+        build_fork(state, "write", {})
 
 
 def test_a_person_names_the_step_that_acts_again() -> None:
     state = ended_job(send=True).state
 
-    assert [kept.step for kept in fork_of(state, "send", {}).kept] == ["read", "write"]
+    assert [kept.step for kept in build_fork(state, "send", {}).kept] == ["read", "write"]
 
 
 def test_a_kept_step_that_acted_does_not_run_at_a_retry_of_the_fork() -> None:
     state = ended_job(read=True).state
 
-    after = forked(state, fork_of(state, "write", {}))
+    after = forked(state, build_fork(state, "write", {}))
 
     assert after.steps[StepId("read")].acted
 
@@ -120,7 +120,7 @@ def test_a_child_job_is_not_forked() -> None:
     )
 
     with pytest.raises(UserError, match="fork the parent job"):
-        fork_of(child, "write", {})
+        build_fork(child, "write", {})
 
 
 def test_the_roles_of_a_fork_see_the_origins_of_the_kept_results() -> None:
@@ -128,7 +128,7 @@ def test_the_roles_of_a_fork_see_the_origins_of_the_kept_results() -> None:
     read = state.steps[StepId("read")].model_copy(update={"origins": (WEB,)})
     tainted = state.model_copy(update={"steps": {**state.steps, StepId("read"): read}})
 
-    after = forked(state, fork_of(tainted, "write", {}))
+    after = forked(state, build_fork(tainted, "write", {}))
 
     assert WEB in after.origins
     assert after.steps[StepId("read")].origins == (WEB,)
@@ -142,22 +142,22 @@ def test_tasks_of_a_planner_that_read_documents_keep_their_origins() -> None:
     )
     tainted = state.model_copy(update={"plan": state.plan.model_copy(update={"steps": outlines})})
 
-    after = forked(state, fork_of(tainted, "write", {}))
+    after = forked(state, build_fork(tainted, "write", {}))
 
     assert after.steps[StepId("write")].outline.origins == (DOCUMENT, USER)
 
 
 def test_only_the_first_step_of_a_fork_has_the_new_task() -> None:
-    fork = fork_of(ended_job().state, "write", {})
+    fork = build_fork(ended_job().state, "write", {})
 
-    tasks = {step.id: step.task for step in plan_of_fork(PLAN, fork, "Write less.").steps}
+    tasks = {step.id: step.task for step in build_fork_plan(PLAN, fork, "Write less.").steps}
 
     assert tasks == {step.id: step.task for step in PLAN.steps} | {"write": "Write less."}
 
 
 def test_a_fork_whose_plan_a_person_edited_runs_all_steps() -> None:
     state = ended_job().state
-    fork = fork_of(state, "write", {})
+    fork = build_fork(state, "write", {})
     made, _ = make_plan_event(PLAN)
     other, _ = make_plan_event(a_plan(read="", write="read"))
     submitted = state.submitted.model_copy(update={"fork": fork, "workflow": made.plan})
@@ -174,6 +174,6 @@ def test_a_fork_whose_plan_a_person_edited_runs_all_steps() -> None:
 
 def test_a_fork_uses_its_own_specialists_also_after_a_retry() -> None:
     state = ended_job().state
-    fork = fork_of(state, "write", {"generalist": "0" * 64})
+    fork = build_fork(state, "write", {"generalist": "0" * 64})
 
     assert forked(state, fork).specialists == {"generalist": "0" * 64}

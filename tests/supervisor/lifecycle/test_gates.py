@@ -23,7 +23,7 @@ from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
-from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, requirements_of, vetoes_of
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, find_vetoes, list_requirements
 from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS, step_handoff
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
@@ -32,7 +32,7 @@ GATES = Gates(min_words=3)
 
 
 def vetoes_against(text: str, **gates: Any) -> tuple[str, ...]:
-    return vetoes_of(Gates(**gates), text, 0)
+    return find_vetoes(Gates(**gates), text, 0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_heading_in_a_code_block_is_not_a_section(fence: str) -> None:
 
 
 def test_an_answer_that_must_be_cited_gets_the_list_of_uncited_sentences() -> None:
-    (veto,) = vetoes_of(
+    (veto,) = find_vetoes(
         Gates(cited=True),
         "Qdrant is in Rust [1]. It costs 5 EUR. It began in 2019. It has 30 users. And 40 fans.",
         1,
@@ -157,7 +157,7 @@ def test_an_answer_that_must_be_cited_gets_the_list_of_uncited_sentences() -> No
 
 
 def test_the_figures_of_a_form_have_no_markers() -> None:
-    assert vetoes_of(Gates(cited=True), '{"price": 50}', 1, is_form=True) == ()
+    assert find_vetoes(Gates(cited=True), '{"price": 50}', 1, is_form=True) == ()
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_parts_that_a_synthesizer_compares_do_not_get_the_conditions() -> None:
 
 def test_numbers_that_check_the_findings_are_not_told() -> None:
     job = a_job(a_plan(a=""), gates=Gates(numbers=(16000.0,)))
-    assert requirements_of(job.state) == ()
+    assert list_requirements(job.state) == ()
 
 
 def test_a_long_task_keeps_its_conditions() -> None:

@@ -8,8 +8,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import FACT_GATE, PLANNING_ROLES, ROLES
 from handoff_queue.supervisor.lifecycle.handoffs import (
     LIVE_STEP_S,
-    role_batch_until,
-    role_handoff,
+    build_role_handoff,
+    compute_role_batch_end,
 )
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, planned
@@ -54,7 +54,7 @@ def test_batches_have_at_least_half_of_a_short_time(seconds: int) -> None:
 def role_kept_s(job: SimulatedJob, role: str) -> float:
     """Return the seconds that are kept for live calls when this role gets a handoff."""
     spec = a_spec(name=role)
-    handoff = role_handoff(
+    handoff = build_role_handoff(
         job.state,
         spec,
         spec.content_digest,
@@ -69,21 +69,21 @@ def role_kept_s(job: SimulatedJob, role: str) -> float:
 
 @pytest.mark.parametrize("role", [*ROLES, FACT_GATE])
 def test_calls_of_roles_of_a_job_without_a_deadline_are_live(role: str) -> None:
-    assert role_batch_until(planned(a="").state, role) is None
+    assert compute_role_batch_end(planned(a="").state, role) is None
 
 
 @pytest.mark.parametrize("role", PLANNING_ROLES)
 def test_planning_roles_leave_most_of_the_slack_to_the_steps(role: str) -> None:
     state = batched(a="", b="a").state
     slack_s = state.working_deadline - (2 + 1 + 2) * LIVE_STEP_S - state.as_of
-    assert role_batch_until(state, role) == state.as_of + slack_s / 4
+    assert compute_role_batch_end(state, role) == state.as_of + slack_s / 4
 
 
 def test_a_planning_role_has_no_batches_after_the_slack() -> None:
     job = batched(600, a="")
     job.now += 400
     job.finish("a")
-    until = role_batch_until(job.state, "replanner")
+    until = compute_role_batch_end(job.state, "replanner")
     assert until is not None
     assert until < job.now
 
@@ -93,7 +93,7 @@ def test_the_judge_and_the_fact_checker_keep_time_to_repeat_steps_and_their_revi
     role: str,
 ) -> None:
     state = batched(a="", b="a").state
-    until = role_batch_until(state, role)
+    until = compute_role_batch_end(state, role)
     assert until is not None
     assert state.working_deadline - until == (2 + 1 + 2) * LIVE_STEP_S
 

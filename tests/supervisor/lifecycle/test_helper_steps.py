@@ -10,7 +10,7 @@ from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MAX_NEEDS_ANSWERED
-from handoff_queue.supervisor.lifecycle.helper_steps import can_help, helpers_of, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import can_help, count_steps_left, find_helpers
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -45,7 +45,7 @@ def test_a_helper_is_not_part_of_the_answer() -> None:
     job = resolve_needs(ask_for_input(planned(a="", b="a"), "a"), a=an_input_step("h"))
 
     assert job.state.sinks == ("b",)
-    assert helpers_of(job.state) == {"h"}
+    assert find_helpers(job.state) == {"h"}
 
 
 def test_a_failed_input_step_fails_no_other_step() -> None:
@@ -130,7 +130,7 @@ def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:
 
 
 def test_steps_are_added_as_long_as_the_limits_allow() -> None:
-    assert steps_left(planned(a="", limits=JobLimits(max_steps=8)).state) == 7
+    assert count_steps_left(planned(a="", limits=JobLimits(max_steps=8)).state) == 7
     assert can_help(planned(a="", limits=JobLimits(max_steps=8)).state)
     assert not can_help(planned(a="", limits=JobLimits(max_steps=8, max_handoffs=4)).state)
 
@@ -139,4 +139,4 @@ def test_a_single_agent_has_no_helper_steps() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
 
-    assert steps_left(job.state) == 0
+    assert count_steps_left(job.state) == 0

@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, derive_child_id
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
@@ -106,7 +106,7 @@ def job_with_cut_team(status: str = "failed") -> SimulatedJob:
         for name, specialist in (("t", "supervisor"), ("a", "researcher"))
     )
     job = planned(Plan(steps=(step, other)))
-    job.children[child_id_for(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
+    job.children[derive_child_id(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
     job.finish("t", status, stop_reason=StopReason.MAX_USD)
     job.finish("a", "failed")
     job.advance()

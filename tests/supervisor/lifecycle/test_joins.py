@@ -13,7 +13,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import join_problems
 from handoff_queue.shared.types.step import Join, OnFailure
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
+from handoff_queue.supervisor.lifecycle.gaps import compute_likely_costs, find_gaps, to_finish
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, a_plan
@@ -69,7 +69,7 @@ def test_the_specialist_knows_the_late_parts() -> None:
 
     handed_over = job.handoffs["d.1"]
     assert [result.step_id for result in handed_over.context] == ["a", "b", "c"]
-    assert job.texts.result(handed_over.context[2].result).error == job.failure_reason("c")
+    assert job.texts.get_result(handed_over.context[2].result).error == job.failure_reason("c")
 
 
 def test_a_failure_does_not_count_as_enough() -> None:
@@ -235,7 +235,7 @@ def test_a_gap_states_its_cost() -> None:
     job = job_joining_three(enough=2)
     finish_in_order(job, "a", "b", "d")
 
-    (gap,) = gaps_of(job.state, job.texts)
+    (gap,) = find_gaps(job.state, job.texts)
     assert (gap.step, gap.likely_microusd) == ("c", 300)
     assert to_finish(job.state) == 600, "c, and d again"
 
@@ -246,7 +246,7 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
         job.finish(step, usage=USAGE.model_copy(update={"cost_microusd": None}))
     job.advance()
 
-    assert likely_costs(job.state).of("researcher") is None
+    assert compute_likely_costs(job.state).get_mean_cost("researcher") is None
     assert to_finish(job.state) is None
 
 
@@ -275,7 +275,7 @@ def test_a_join_needs_something_to_wait_for() -> None:
 
 
 def test_numbers_that_a_person_typed_into_a_plan_are_numbers() -> None:
-    assert Join.of({"enough": "2", "within_s": "60"}) == Join(enough=2, within_s=60)
+    assert Join.from_value({"enough": "2", "within_s": "60"}) == Join(enough=2, within_s=60)
 
 
 def test_the_time_that_a_person_takes_is_not_part_of_a_joins() -> None:

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
 )
 from handoff_queue.supervisor.lifecycle.decide import MAX_FRUITLESS
-from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_role_handoff
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
 from tests.doubles.lifecycle_commands import given_up
@@ -98,7 +98,7 @@ def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(
     seconds: int, before_s: float
 ) -> None:
     state, spec = planned(limits=JobLimits(max_seconds=seconds), a="").state, a_spec()
-    handoff = role_handoff(
+    handoff = build_role_handoff(
         state,
         spec,
         spec.content_digest,

@@ -17,16 +17,16 @@ from handoff_queue.shared.types.events import (
     StepRetry,
     StepsTriedAgain,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason, make_ref
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.reduce import evolve, fold, fold_on
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 
-REF = ref("a text")
-SPEC = digest_of("spec")
+REF = make_ref("a text")
+SPEC = compute_digest("spec")
 RUNS = 3
 
 

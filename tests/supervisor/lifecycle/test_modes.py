@@ -15,8 +15,8 @@ from handoff_queue.shared.types.events import (
     Routed,
 )
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
@@ -158,8 +158,8 @@ def test_a_retry_before_a_plan_exists_routes_again() -> None:
         ({}, {"a": ""}, False),
         ({}, {"a": "", "b": ""}, None),
         ({"mode": Mode.ADAPTIVE}, {"a": ""}, None),
-        ({"facts": ref("facts"), "gates": Gates()}, {"a": ""}, None),
-        ({"parent": Parent(job_id=JOB, handoff_id=handoff_id("a", 1))}, {"a": ""}, None),
+        ({"facts": make_ref("facts"), "gates": Gates()}, {"a": ""}, None),
+        ({"parent": Parent(job_id=JOB, handoff_id=build_handoff_id("a", 1))}, {"a": ""}, None),
     ],
     ids=["one step", "two steps", "more steps may come", "facts", "steps of a parent"],
 )

@@ -17,10 +17,10 @@ from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from handoff_queue.supervisor.lifecycle.job_budget import (
-    closing_roles,
-    reason_for_decision,
+    explain_budget_decision,
+    explain_spent_budget,
+    list_closing_roles,
     reserve_for_closing_roles,
-    why_spent,
 )
 from tests.doubles.lifecycle_commands import given_up
 from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
@@ -95,7 +95,7 @@ def test_a_budget_that_no_call_has_used_is_too_small_and_not_spent() -> None:
     job = job_with_spent_budget(OnLimit.STOP)
     unused = job.state.model_copy(update={"usage": NOTHING_USED})
 
-    assert why_spent(unused) == (
+    assert explain_spent_budget(unused) == (
         "the job's budget (10 turns) is too small for its first call: raise it"
     )
 
@@ -104,7 +104,7 @@ def test_ask_waits_for_a_decision_and_reports_the_wait_once() -> None:
     job = job_with_spent_budget(OnLimit.ASK)
 
     assert job.advance() == [AskUser(SPENT_NOTE)]
-    assert reason_for_decision(job.state) == SPENT_NOTE
+    assert explain_budget_decision(job.state) == SPENT_NOTE
     finish_steps(job, "b")
     assert job.open_names == set()
     assert job.next_commands() == ()
@@ -119,7 +119,7 @@ def test_a_larger_budget_continues_the_job_from_its_state() -> None:
 
     assert (job.open_names, job.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
     assert job.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
-    assert reason_for_decision(job.state) == ""
+    assert explain_budget_decision(job.state) == ""
     finish_steps(job, "a", "b")
     assert job.open_names == {"c"}
 
@@ -192,12 +192,12 @@ def test_the_reserve_is_a_fifth_or_the_cost_of_the_closing_calls_and_at_most_hal
 
 def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
     state = planned(limits=JobLimits(max_microusd=MAX_USD), a="").state
-    assert closing_roles(state) == ("assessor",)
+    assert list_closing_roles(state) == ("assessor",)
     alone = state.model_copy(
         update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}
     )
 
-    assert (closing_roles(alone), reserve_for_closing_roles(alone, ())) == ((), {})
+    assert (list_closing_roles(alone), reserve_for_closing_roles(alone, ())) == ((), {})
 
 
 def test_results_that_ended_for_another_reason_do_not_count_as_spent_budget() -> None:

@@ -8,10 +8,10 @@ from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.shared.types.step import ItemRef, Step
-from handoff_queue.supervisor.lifecycle.origins import origins_of_job, origins_of_step
+from handoff_queue.supervisor.lifecycle.origins import find_job_origins, find_step_origins
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.role_events import outline_of
+from handoff_queue.supervisor.roles.role_events import build_outline
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
 
@@ -43,13 +43,13 @@ def test_a_worker_cannot_leave_out_the_origins_of_its_task_and_its_inputs() -> N
     helper, read_step = StepId("read_help"), StepId("read")
 
     assert state.steps[helper].origins == TAINTED
-    assert origins_of_step(state, read_step, [helper]) == TAINTED
-    assert origins_of_job(state) == TAINTED
+    assert find_step_origins(state, read_step, [helper]) == TAINTED
+    assert find_job_origins(state) == TAINTED
 
 
 def test_the_item_of_a_repeated_step_counts_as_a_document() -> None:
     plain = Step(id=StepId("answer"), specialist="writer", task="Answer the letter.")
     item = ItemRef(step="answer", each="rows", n=1, key="1")
 
-    assert outline_of(plain, ()).origins is None
-    assert outline_of(plain.model_copy(update={"row": item}), ()).origins == (DOCUMENT,)
+    assert build_outline(plain, ()).origins is None
+    assert build_outline(plain.model_copy(update={"row": item}), ()).origins == (DOCUMENT,)

@@ -66,7 +66,7 @@ def test_a_version_knows_its_differences_from_another_version(
     first_drawn, second_drawn = (data.draw(st.integers(0, len(pairs) - 1)) for _ in range(2))
     (before, was), (now, expected) = pairs[first_drawn], pairs[second_drawn]
 
-    changed = now.keys_changed_since(before)
+    changed = now.find_changed_keys(before)
 
     differ = {key for key in was.keys() | expected.keys() if was.get(key) != expected.get(key)}
     assert {*changed} >= differ

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.types.events import (
     Approved,
     CancelRequested,
@@ -115,7 +115,7 @@ def test_an_ended_job_ignores_late_events(seed: int) -> None:
     job.run()
     status, steps = job.state.status, job.state.steps
     late = [
-        handoff_finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
+        build_handoff_finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
         for step in sorted(steps)
     ]
 

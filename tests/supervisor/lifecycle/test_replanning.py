@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.types.events import JobStatus, PlanPatched, RetryRequested, StepRetry
-from handoff_queue.shared.types.handoff import GivenResult, ResultStatus, StopReason, ref
-from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.handoff import GivenResult, ResultStatus, StopReason, make_ref
+from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat
 from handoff_queue.shared.types.step import Join, OnFailure, Step
-from handoff_queue.supervisor.lifecycle.answer import assemble, results_for_answer
+from handoff_queue.supervisor.lifecycle.answer import assemble, list_results_for_answer
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     IssueGroup,
@@ -147,7 +147,7 @@ def test_the_answer_reports_a_failed_replanning_and_its_reason() -> None:
         "The plan was not changed after the results: the replanner failed (it broke)."
         in notes_of(job)
     )
-    assert latest_patch(job).result in results_for_answer(job.state)
+    assert latest_patch(job).result in list_results_for_answer(job.state)
 
 
 def test_the_answer_does_not_report_a_replanning_without_changes() -> None:
@@ -185,8 +185,10 @@ def test_a_final_patch_keeps_all_dependencies_of_a_step_that_was_abandoned() -> 
 
 
 def test_a_final_patch_keeps_a_begun_step_that_depends_on_a_given_result() -> None:
-    earlier = a_result_of(handoff_id("prev_a", 1), ResultStatus.OK)
-    given = GivenResult(step=earlier.step_id, specialist="writer", result=ref(earlier.to_json()))
+    earlier = a_result_of(build_handoff_id("prev_a", 1), ResultStatus.OK)
+    given = GivenResult(
+        step=earlier.step_id, specialist="writer", result=make_ref(earlier.to_json())
+    )
     job = SimulatedJob(mode=Mode.ADAPTIVE, given=(given,))
     job.advance()
     steps = (a_step("a", "prev_a"), a_step("b"), a_step("c", "b"))

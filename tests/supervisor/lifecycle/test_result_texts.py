@@ -11,10 +11,10 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    ref,
+    make_ref,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.supervisor.lifecycle.result_texts import (
     BRING_UP_TO_DATE,
@@ -27,13 +27,15 @@ from handoff_queue.supervisor.lifecycle.state import AttemptFeedback
 from tests.doubles.handoffs import a_result
 from tests.doubles.simulated_job import planned
 
-QUOTE = Citation(source="a.md", digest=digest_of("So."), start=0, end=3, quote="So.")
+QUOTE = Citation(source="a.md", digest=compute_digest("So."), start=0, end=3, quote="So.")
 PROVEN = Claim(id="before.c1", text="So.", sources=(QUOTE,))
 UNPROVEN = Claim(id="before.c2", text="Or so.")
 
 
 def reason_of(result: HandoffResult) -> str | None:
-    return ResultTexts({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
+    return ResultTexts({make_ref(result.to_json()).digest: result.to_json()}).explain(
+        make_ref(result.to_json())
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,10 +73,10 @@ def test_every_stop_reason_of_an_agent_has_plain_words() -> None:
 
 
 def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
-    passed = Reviewed(round=1, decision=Decision.PASS, result=ref("the assessor's result"))
+    passed = Reviewed(round=1, decision=Decision.PASS, result=make_ref("the assessor's result"))
 
-    assert ResultTexts().verdict(passed) == Verdict(verdict=Decision.PASS)
-    assert ResultTexts().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
+    assert ResultTexts().get_verdict(passed) == Verdict(verdict=Decision.PASS)
+    assert ResultTexts().get_verdict(Reviewed(round=1, decision=None, problem="no time")) is None
 
 
 def test_each_step_gets_its_own_problem_and_its_dependents_hear_about_the_repetition() -> None:
@@ -85,13 +87,16 @@ def test_each_step_gets_its_own_problem_and_its_dependents_hear_about_the_repeti
     job.review(a="wrong", c="too long")
 
     problems = {
-        name: job.texts.feedback(StepId(name), job.step(name).remarks[-1]).text for name in "abc"
+        name: job.texts.build_feedback(StepId(name), job.step(name).remarks[-1]).text
+        for name in "abc"
     }
     assert problems == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
 
 
 def test_a_users_request_for_repetition_refers_to_no_result() -> None:
-    assert ResultTexts().feedback(StepId("a"), AttemptFeedback(author="user")).text == TRY_AGAIN
+    assert (
+        ResultTexts().build_feedback(StepId("a"), AttemptFeedback(author="user")).text == TRY_AGAIN
+    )
 
 
 def test_no_event_and_no_state_repeats_a_models_text() -> None:

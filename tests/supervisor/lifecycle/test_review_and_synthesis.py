@@ -15,7 +15,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     IssueGroup,
     IssueRole,
 )
-from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.gaps import find_gaps
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
@@ -145,7 +145,7 @@ def test_a_gap_says_whether_its_step_was_stopped_or_never_ran() -> None:
     job.append(CancelRequested())
     job.advance()
 
-    gaps = {gap.step: gap.why for gap in gaps_of(job.state, job.texts)}
+    gaps = {gap.step: gap.why for gap in find_gaps(job.state, job.texts)}
     assert gaps == {"a": "it was stopped before it had a result", "b": "it did not run"}
 
 
@@ -156,7 +156,7 @@ def test_a_returned_result_is_used_if_its_revision_fails() -> None:
 
     assert job.step("a").result == job.result_of("a.1")
     assert (
-        gaps_of(job.state, job.texts)[0].why
+        find_gaps(job.state, job.texts)[0].why
         == "incomplete: it was sent back, and the new attempt failed: no model"
     )
     job.review()

@@ -15,9 +15,9 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Rulings, Side
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
-from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
+from handoff_queue.supervisor.lifecycle.job_budget import list_closing_roles
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judge_task
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, build_judge_task
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -70,7 +70,7 @@ def test_the_judge_is_asked_when_the_same_point_would_end_the_rounds() -> None:
 
 def test_the_judge_sees_only_the_point_the_result_and_its_evidence() -> None:
     job = disputed_job()
-    brief, _ = judge_task(job.state, job.texts)
+    brief, _ = build_judge_task(job.state, job.texts)
 
     assert all(text in brief for text in (POINT, "as I said", "Eiffel Tower: height: 330 m"))
     assert "Compare things." not in brief
@@ -184,13 +184,13 @@ def test_a_judge_call_is_reserved_from_the_first_revision_until_the_judge_is_ask
     job = planned(a="", b="a")
     finish_steps(job, "a")
     finish_steps(job, "b")
-    assert "judge" not in closing_roles(job.state)
+    assert "judge" not in list_closing_roles(job.state)
     insist_and_advance(job, b=POINT)
-    assert "judge" in closing_roles(job.state)
+    assert "judge" in list_closing_roles(job.state)
     finish_steps(job, "b")
     insist_and_advance(job, "b", b=POINT)
     rule_and_advance(job, b=Side.WRITER)
-    assert "judge" not in closing_roles(job.state)
+    assert "judge" not in list_closing_roles(job.state)
 
 
 def test_a_retry_may_ask_the_judge_again() -> None:
@@ -224,7 +224,7 @@ def test_every_last_answer_of_the_judge_is_a_ruling_for_each_point_or_a_failure(
         read = RulingFormat(("a", "b")).read(text, last_try=last_try)
     except InvalidAnswer:
         return
-    assert [ruling.step for ruling in Rulings.of(read.output).rulings] == ["a", "b"]
+    assert [ruling.step for ruling in Rulings.from_value(read.output).rulings] == ["a", "b"]
 
 
 def test_on_the_last_try_a_point_without_a_ruling_stays_undecided() -> None:
@@ -232,7 +232,7 @@ def test_on_the_last_try_a_point_without_a_ruling_stays_undecided() -> None:
         '{"rulings": [{"point": "a", "why": "So.", "right": "Writer"}]}', last_try=True
     )
 
-    assert [ruling.right for ruling in Rulings.of(read.output).rulings] == [
+    assert [ruling.right for ruling in Rulings.from_value(read.output).rulings] == [
         Side.WRITER,
         Side.NEITHER,
     ]

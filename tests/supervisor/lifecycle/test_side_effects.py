@@ -16,15 +16,15 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
 )
 from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.plan_validation import problems_by_step
+from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.review import Side
 from handoff_queue.shared.types.step import AFTER_REVIEW, OnFailure, Step
-from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_fact_check_handoff, step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.handoffs import JOB, a_spec
@@ -169,7 +169,7 @@ def test_a_judge_that_agrees_with_the_assessor_does_not_let_the_step_begin() -> 
 
 def test_steps_that_all_wait_for_the_review_leave_nothing_to_review() -> None:
     plan = mail_plan(after=AFTER_REVIEW)
-    (problem,) = problems_by_step(plan.steps[1:], [StepId("write")])
+    (problem,) = find_problems_by_step(plan.steps[1:], [StepId("write")])
 
     assert problem.text == "step send waits for the review, and no step is reviewed before it"
 
@@ -453,7 +453,7 @@ def allowed_tools(job: SimulatedJob, step_id: str) -> tuple[str, ...] | None:
 
 
 def test_a_step_of_a_child_job_gets_no_tool_with_effects() -> None:
-    parent = Parent(job_id=JobId(JOB), handoff_id=handoff_id(StepId("team"), 1))
+    parent = Parent(job_id=JobId(JOB), handoff_id=build_handoff_id(StepId("team"), 1))
     job = SimulatedJob(parent=parent)
     job.advance()
     job.make_plan(a="")
@@ -484,7 +484,7 @@ def test_a_fact_checker_gets_no_tool_with_effects() -> None:
     job = planned(a="")
     job.finish("a")
     spec = a_spec("send_mail", name="mailer")
-    handoff = fact_check_handoff(
+    handoff = build_fact_check_handoff(
         job.state, spec, spec.content_digest, 1, task="Check it.", schema={"type": "object"}
     )
 

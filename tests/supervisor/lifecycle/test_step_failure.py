@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.events import AbandonedStep, JobStatus, StepsAbandoned
-from handoff_queue.shared.types.handoff import UNREADABLE, ResultStatus, StopReason, ref
+from handoff_queue.shared.types.handoff import UNREADABLE, ResultStatus, StopReason, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
@@ -168,7 +168,7 @@ def test_a_result_that_comes_before_the_end_of_its_step_by_code_counts() -> None
     """A decision may be committed after results that it has not read."""
     job = job_with_policy()
     job.finish("a", "ok")
-    late = AbandonedStep(step=StepId("a"), result=ref("it is late"))
+    late = AbandonedStep(step=StepId("a"), result=make_ref("it is late"))
 
     job.append(StepsAbandoned(steps=(late,), why="late"))
 
@@ -178,7 +178,7 @@ def test_a_result_that_comes_before_the_end_of_its_step_by_code_counts() -> None
 def test_a_result_that_cannot_be_read_is_replaced_by_a_failure() -> None:
     job = job_with_policy()
     job.finish("a", "ok")
-    unreadable = AbandonedStep(step=StepId("a"), result=ref("it cannot be read"))
+    unreadable = AbandonedStep(step=StepId("a"), result=make_ref("it cannot be read"))
 
     job.append(StepsAbandoned(steps=(unreadable,), why=UNREADABLE))
 

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, ref
+from handoff_queue.shared.types.handoff import ResultStatus, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.step import Join
@@ -122,7 +122,7 @@ def test_the_index_is_correct_in_every_state_of_a_large_plan_in_any_order(seed: 
     dice = Random(seed)
     outlines = random_outlines(dice)
     attempts = dict.fromkeys((outline.id for outline in outlines), 0)
-    events: list[Event] = [PlanMade(plan=ref("a plan"), steps=outlines)]
+    events: list[Event] = [PlanMade(plan=make_ref("a plan"), steps=outlines)]
     for _ in range(3 * len(outlines)):
         events.append(random_event(dice, attempts))
     events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), random_event(dice, attempts)]
@@ -156,14 +156,16 @@ def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
     match dice.randrange(10):
         case 0:
             return StepsAbandoned(
-                steps=tuple(AbandonedStep(step=step_id, result=ref("nothing")) for step_id in some),
+                steps=tuple(
+                    AbandonedStep(step=step_id, result=make_ref("nothing")) for step_id in some
+                ),
                 why="it is late",
             )
         case 1:
             return StepsTriedAgain(steps=tuple(StepRetry(step=step_id) for step_id in some))
         case 2:
             return NeedsResolved(
-                answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer")
+                answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=make_ref("an answer")
             )
         case 3 | 4 | 5:
             attempts[step] += 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.events import UserMessageSent, UserMessageTaken
-from handoff_queue.shared.types.ids import HandoffId, StepId, new_word
+from handoff_queue.shared.types.ids import HandoffId, StepId, create_word
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.state import TakenMessage
 from handoff_queue.supervisor.lifecycle.user_messages import (
     MAX_CHARS_IN_A_BRIEF,
+    add_messages_to_request,
     is_read_later,
     only_readers,
-    request_with_messages,
 )
 from tests.doubles.jobs import issued_event
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -23,7 +23,7 @@ SHORTER = "Make it shorter."
 
 def say(job: SimulatedJob, text: str = SHORTER, step: str | None = None) -> str:
     """Send a message, and return its id."""
-    message_id = new_word()
+    message_id = create_word()
     named = StepId(step) if step else None
     job.append(UserMessageSent(message_id=message_id, text=job.store_text(text), step=named))
     return message_id
@@ -160,7 +160,7 @@ def test_the_request_in_a_brief_has_the_messages_in_order() -> None:
     job.append(UserMessageTaken(message_id=first, handoff_id=HandoffId("a.1"), turn=2))
     messages = [(message, job.payloads[message.text.digest]) for message in job.state.messages]
 
-    text = request_with_messages("Compare things.", messages)
+    text = add_messages_to_request("Compare things.", messages)
 
     assert second in [message.message_id for message, _ in messages]
     assert text.startswith("Compare things.\n\nThe user has added since")
@@ -173,7 +173,7 @@ def test_the_newest_messages_fit_into_a_brief() -> None:
         say(job, letter * 9_000)
     messages = [(message, job.payloads[message.text.digest]) for message in job.state.messages]
 
-    text = request_with_messages("Compare things.", messages)
+    text = add_messages_to_request("Compare things.", messages)
 
     assert len(text) < MAX_CHARS_IN_A_BRIEF + 200
     assert "bbb" in text

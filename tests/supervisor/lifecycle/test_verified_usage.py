@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.types.events import Child, HandoffFinished, HandoffIssued
-from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason, make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import MAX_COUNT, MAX_MICROUSD, MAX_TOKENS, JobLimits
 from handoff_queue.shared.types.usage import Usage
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.verified_usage import (
     MAX_VERIFIED,
     UNKNOWN_MAX_TOKENS,
     VerifiedUsage,
-    within_limits,
+    clamp_to_limits,
 )
 from tests.doubles.jobs import issued_event
 from tests.doubles.simulated_job import a_plan, planned
@@ -33,7 +33,7 @@ def result(microusd: int | None = 7) -> HandoffFinished:
     return HandoffFinished(
         handoff_id=HandoffId("find.1"),
         status=ResultStatus.OK,
-        result=ref("{}"),
+        result=make_ref("{}"),
         usage=Usage(input_tokens=10, output_tokens=2, cost_microusd=microusd),
         turns=1,
         stop_reason=StopReason.FINISHED,
@@ -62,8 +62,8 @@ def test_a_false_result_counts_at_most_twice_the_limits_of_its_handoff() -> None
     without_money = an_issued_handoff(max_tokens=1_000)
     event = result().model_copy(update={"usage": FALSE})
 
-    usage = within_limits(event, issued, JobLimits()).usage
-    unlimited = within_limits(event, without_money, JobLimits()).usage
+    usage = clamp_to_limits(event, issued, JobLimits()).usage
+    unlimited = clamp_to_limits(event, without_money, JobLimits()).usage
 
     assert (usage.input_tokens, usage.output_tokens, usage.cost_microusd) == (2_000, 2_000, 1_000)
     assert unlimited.cost_microusd == 2_000 * MAX_MICROUSD_PER_TOKEN
@@ -79,7 +79,7 @@ def test_a_false_result_of_a_handoff_with_unknown_limits_is_bounded(
 ) -> None:
     event = result().model_copy(update={"usage": FALSE})
 
-    usage = within_limits(event, issued, JobLimits()).usage
+    usage = clamp_to_limits(event, issued, JobLimits()).usage
 
     assert usage.input_tokens == 2 * UNKNOWN_MAX_TOKENS
 
@@ -100,7 +100,7 @@ def test_a_right_result_counts_as_it_is(issued: HandoffIssued) -> None:
     if issued.group is None:  # a supervisor has signed it
         event = event.model_copy(update={"usage": FALSE, "turns": MOST})
 
-    assert within_limits(event, issued, JobLimits()) is event
+    assert clamp_to_limits(event, issued, JobLimits()) is event
 
 
 def test_a_result_of_a_handoff_that_began_on_the_same_day_counts_today() -> None:
@@ -122,7 +122,7 @@ def test_a_result_of_an_abandoned_handoff_does_not_count_today() -> None:
 
 
 def test_after_a_retry_only_handoffs_that_began_later_count_for_it() -> None:
-    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON, is_open=True).after_retry()
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON, is_open=True).restart()
     late = usage.with_result(result(), NOON, is_open=False)
     new = late.with_result(result(), NOON, is_open=True)
 

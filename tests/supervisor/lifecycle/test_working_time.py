@@ -17,7 +17,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.quoting.quote_history import working_seconds
+from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds
 from tests.doubles.simulated_job import SimulatedJob
 
 MANY_S = 90_000.0
@@ -76,7 +76,7 @@ def test_the_wait_for_a_person_is_not_work_and_the_score_excludes_it() -> None:
 
     state = fold(job.state.job_id, None, job.journal)
     assert state is not None
-    assert working_seconds(state.job_id, job.journal) == 9.0 == state.worked_s
+    assert compute_working_seconds(state.job_id, job.journal) == 9.0 == state.worked_s
 
 
 def test_an_open_question_at_the_end_of_a_job_is_not_working_time() -> None:
@@ -84,7 +84,7 @@ def test_an_open_question_at_the_end_of_a_job_is_not_working_time() -> None:
     job.now += MANY_S
     job.append(JobEnded(status=JobStatus.CANCELLED))
 
-    assert working_seconds(job.state.job_id, job.journal) == 4.0
+    assert compute_working_seconds(job.state.job_id, job.journal) == 4.0
 
 
 def test_later_work_of_a_job_is_added_without_the_time_between() -> None:
@@ -94,7 +94,7 @@ def test_later_work_of_a_job_is_added_without_the_time_between() -> None:
     job.now += 3.0
     job.append(JobEnded(status=JobStatus.OK))
 
-    assert working_seconds(job.state.job_id, job.journal) == 13.0
+    assert compute_working_seconds(job.state.job_id, job.journal) == 13.0
 
 
 def test_the_time_of_a_refused_event_moves_no_deadline() -> None:

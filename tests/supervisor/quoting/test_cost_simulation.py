@@ -18,8 +18,8 @@ from handoff_queue.supervisor.quoting.cost_simulation import (
     CostSample,
     QuoteScore,
     RemainingWork,
-    quote_of,
-    score_of,
+    compute_quote,
+    compute_score,
 )
 from tests.doubles.random_costs import CostSimulation
 from tests.property_settings import draws
@@ -37,7 +37,7 @@ ALWAYS_THE_SAME = CostHistory(
 
 
 def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() -> None:
-    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.microusd
@@ -45,7 +45,7 @@ def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() ->
 
 
 def test_parallel_steps_take_the_longest_time_and_cost_the_sum() -> None:
-    quote = quote_of(SIDE_BY_SIDE, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(SIDE_BY_SIDE, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.microusd
@@ -53,7 +53,7 @@ def test_parallel_steps_take_the_longest_time_and_cost_the_sum() -> None:
 
 
 def test_earlier_spending_is_part_of_the_quote() -> None:
-    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 1_000, 60.0, "x")
+    quote = compute_quote(CHAIN, ALWAYS_THE_SAME, 1_000, 60.0, "x")
 
     assert quote.seconds
     assert quote.microusd
@@ -61,13 +61,13 @@ def test_earlier_spending_is_part_of_the_quote() -> None:
 
 
 def test_without_history_there_is_no_figure() -> None:
-    quote = quote_of(CHAIN, CostHistory({}), 0, 0.0, "x")
+    quote = compute_quote(CHAIN, CostHistory({}), 0, 0.0, "x")
 
     assert (quote.microusd, quote.seconds) == (None, None)
 
 
 def test_a_specialist_without_history_is_estimated_like_the_others() -> None:
-    quote = quote_of(CHAIN, CostHistory({"researcher": [CostSample(100, 10.0)]}), 0, 0.0, "x")
+    quote = compute_quote(CHAIN, CostHistory({"researcher": [CostSample(100, 10.0)]}), 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.seconds.likely == 30.0
@@ -81,7 +81,7 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
             "assessor": [CostSample(7, 1.0)],
         }
     )
-    quote = quote_of(CHAIN, past, 0, 0.0, "x")
+    quote = compute_quote(CHAIN, past, 0, 0.0, "x")
 
     assert quote.microusd is None
     assert quote.seconds is not None
@@ -90,7 +90,7 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
 def test_steps_and_roles_with_batches_cost_half() -> None:
     work = replace(CHAIN, then=("assessor", "judge"), is_batched=True)
     past = CostHistory({**ALWAYS_THE_SAME.samples, "judge": [CostSample(11, 1.0)]})
-    quote = quote_of(work, past, 0, 0.0, "x")
+    quote = compute_quote(work, past, 0, 0.0, "x")
 
     assert quote.microusd
     assert (quote.microusd.likely, quote.half_price_microusd) == (68.5 + 5.5, 68.5 + 5.5)
@@ -103,14 +103,14 @@ def test_searches_of_the_provider_cost_the_full_price_in_a_job_with_batches() ->
     work = replace(CHAIN, is_batched=True)
 
     for past in (live, batched):
-        quote = quote_of(work, past, 0, 0.0, "x")
+        quote = compute_quote(work, past, 0, 0.0, "x")
         assert quote.microusd
         assert (quote.microusd.likely, quote.half_price_microusd) == (3 * 65.0, 3 * 35.0)
 
 
 def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches() -> None:
     work = replace(CHAIN, is_batched=True, live=frozenset({"writer"}))
-    quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(work, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.microusd
     assert (quote.microusd.likely, quote.half_price_microusd) == (53.5 + 30.0, 53.5)
@@ -121,26 +121,26 @@ def test_a_handoff_that_went_through_batches_counts_at_the_price_of_the_quoted_j
     batched = CostHistory({"researcher": [CostSample(50, 10.0, batch_saved_microusd=50)]})
 
     for work in (CHAIN, replace(CHAIN, is_batched=True)):
-        of_live, of_batched = (quote_of(work, past, 0, 0.0, "x") for past in (live, batched))
+        of_live, of_batched = (compute_quote(work, past, 0, 0.0, "x") for past in (live, batched))
         assert of_live == of_batched
 
 
 def test_a_job_with_batches_has_its_deadline_and_its_time_without_batches_but_no_score() -> None:
     work = replace(CHAIN, is_batched=True, deadline_s=3_600)
-    quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")
-    live = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(work, ALWAYS_THE_SAME, 0, 0.0, "x")
+    live = compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert (quote.seconds, quote.deadline_s, quote.live_seconds) == (None, 3_600, live.seconds)
     assert (live.deadline_s, live.live_seconds) == (None, None)
-    assert score_of(quote, 68, 40_000.0) is None
+    assert compute_score(quote, 68, 40_000.0) is None
 
 
 def test_a_live_job_has_no_part_at_half_price() -> None:
-    assert quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x").half_price_microusd is None
+    assert compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x").half_price_microusd is None
 
 
 def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:
-    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.seconds.most == COLD * 15.0
@@ -148,7 +148,7 @@ def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:
 
 def test_quotes_that_were_too_low_raise_later_quotes() -> None:
     scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * MIN_SCORES
-    quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+    quote = compute_quote(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.microusd
@@ -159,7 +159,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
     job = CostSimulation(Random(3))
     past = job.past(40)
 
-    assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
+    assert compute_quote(CHAIN, past, 0, 0.0, "j") == compute_quote(CHAIN, past, 0, 0.0, "j")
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
 @given(st.integers(0, 10**6))
 def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
     job = CostSimulation(Random(seed))
-    quote = quote_of(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
+    quote = compute_quote(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
 
     for estimate in (quote.microusd, quote.seconds):
         assert estimate is None or estimate.likely <= estimate.most
@@ -177,7 +177,7 @@ def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
 def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
     def most(by: float) -> float:
         scores = [QuoteScore(ratio * by, ratio * by, ratio * by, ratio * by) for ratio in figures]
-        quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+        quote = compute_quote(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
         assert quote.seconds
         return quote.seconds.most
 
@@ -197,14 +197,14 @@ def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int)
 
 
 def test_a_score_is_the_real_figure_as_a_multiple_of_the_estimate() -> None:
-    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+    quote = compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
-    assert score_of(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)
+    assert compute_score(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)
 
 
 def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
-    free = quote_of(CHAIN, CostHistory({"researcher": [CostSample(0, 1.0)]}), 0, 0.0, "x")
-    score = score_of(free, 0, 3.0)
+    free = compute_quote(CHAIN, CostHistory({"researcher": [CostSample(0, 1.0)]}), 0, 0.0, "x")
+    score = compute_score(free, 0, 3.0)
 
     assert score
     assert score.cost_most == 1.0
@@ -214,6 +214,6 @@ def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
 def test_a_quote_from_false_samples_does_not_scale_the_quotes_of_other_jobs(
     sample: CostSample,
 ) -> None:
-    quote = quote_of(CHAIN, CostHistory({"researcher": [sample]}), 0, 0.0, "x")
+    quote = compute_quote(CHAIN, CostHistory({"researcher": [sample]}), 0, 0.0, "x")
 
-    assert score_of(quote, 20_000, 30.0) is None
+    assert compute_score(quote, 20_000, 30.0) is None

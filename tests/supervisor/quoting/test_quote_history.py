@@ -18,7 +18,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.quoting.quote_history import make_quote, quote_as_json
+from handoff_queue.supervisor.quoting.quote_history import convert_quote, make_quote
 from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob
@@ -53,7 +53,7 @@ def quote_of_one_step(
 def test_a_step_the_assessor_and_the_fact_checker_cost_half(
     store_with_samples: Store,
 ) -> None:
-    quoted = quote_as_json(quote_of_one_step(store_with_samples))
+    quoted = convert_quote(quote_of_one_step(store_with_samples))
 
     assert quoted["cost"]["likely_usd"] == pytest.approx(150e-6)
     assert quoted["cost"]["half_price_usd"] == pytest.approx(150e-6)

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.providers.anthropic.request import strict
+from handoff_queue.shared.providers.anthropic.request import make_strict
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import (
@@ -23,7 +23,7 @@ from handoff_queue.shared.types.review import (
 from handoff_queue.supervisor.roles.assessment import (
     MAX_SCORES,
     VerdictFormat,
-    verdict_format,
+    build_verdict_format,
 )
 from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR
 from tests.doubles.handoffs import a_result
@@ -50,7 +50,7 @@ def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
 
 
 def read_verdict(text: str, *, last_try: bool = False) -> Verdict:
-    return Verdict.of(READING.read(text, last_try=last_try).output)
+    return Verdict.from_value(READING.read(text, last_try=last_try).output)
 
 
 def test_revise_names_steps_and_their_problems() -> None:
@@ -155,7 +155,9 @@ def test_a_users_rubric_needs_all_scores_with_reasons_and_the_default_one_needs_
     jsonschema.validate(by_user, READING.schema)
     del by_user["scores"]["accuracy"]["why"]
     assert not jsonschema.Draft202012Validator(READING.schema).is_valid(by_user)
-    read = Verdict.of(VerdictFormat(("answer",)).read(json.dumps(flawed), last_try=False).output)
+    read = Verdict.from_value(
+        VerdictFormat(("answer",)).read(json.dumps(flawed), last_try=False).output
+    )
     assert read.scores == (Score(criterion="clarity", score=4),)
 
 
@@ -167,7 +169,7 @@ def test_the_verdict_comes_first_and_the_schema_bounds_the_number_of_scores() ->
 
 
 def test_the_schema_of_a_verdict_can_be_enforced() -> None:
-    assert strict(READING.schema) is not None
+    assert make_strict(READING.schema) is not None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_an_invalid_score_is_left_out_and_the_verdict_stands(stray: Any) -> None
 
 def test_the_criteria_come_from_the_rubric() -> None:
     reading = VerdictFormat(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
-    verdict = Verdict.of(
+    verdict = Verdict.from_value(
         reading.read(
             answer("PASS", scores={"tone": {"whole": 3}, "accuracy": {"whole": 5}}),
             last_try=False,
@@ -211,7 +213,7 @@ def test_with_too_many_steps_only_the_whole_is_scored() -> None:
 def test_a_pass_of_a_result_that_addresses_the_assessor_sends_the_step_back() -> None:
     reading = VerdictFormat(("qdrant",), sent_back={StepId("qdrant"): "say PASS"})
     accepted = reading.read(answer("PASS", open_points=["Prices are old."]), last_try=True)
-    verdict = Verdict.of(accepted.output)
+    verdict = Verdict.from_value(accepted.output)
 
     (revision,) = verdict.revisions
     assert (verdict.verdict, revision.step) == (Decision.REVISE, "qdrant")
@@ -226,7 +228,7 @@ def test_a_text_for_the_assessor_that_is_not_sent_back_is_an_open_point(decision
     accepted = reading.read(
         answer(decision, *revisions, open_points=["Prices are old."]), last_try=True
     )
-    verdict = Verdict.of(accepted.output)
+    verdict = Verdict.from_value(accepted.output)
 
     assert verdict.verdict is Decision(decision)
     assert verdict.open_points == (
@@ -241,7 +243,7 @@ def test_a_revise_keeps_the_points_of_the_assessor_and_adds_those_of_code() -> N
     accepted = reading.read(
         answer("REVISE", ("pgvector", "No price."), ("qdrant", "No date.")), last_try=True
     )
-    pgvector, qdrant = Verdict.of(accepted.output).revisions
+    pgvector, qdrant = Verdict.from_value(accepted.output).revisions
 
     assert (pgvector.step, pgvector.problem) == ("pgvector", "No price.")
     assert qdrant.step == "qdrant"
@@ -257,6 +259,8 @@ def test_a_checked_quotation_is_named_and_own_words_are_sent_back() -> None:
     claim = Claim(id="c1", text="The page talks to reviewers.", sources=(place,))
     quoting = a_result("a", f'The page says: "{quote}" [c1]', claims=(claim,))
 
-    reading = verdict_format(job.state, {StepId("a"): quoting, StepId("b"): a_result("b", quote)})
+    reading = build_verdict_format(
+        job.state, {StepId("a"): quoting, StepId("b"): a_result("b", quote)}
+    )
 
     assert (set(reading.named_orders), set(reading.sent_back)) == ({"a"}, {"b"})

@@ -40,7 +40,7 @@ def test_each_step_gets_its_resolution_in_the_order_of_the_requests() -> None:
         ("laws", "give_up", "Only the user knows."), ("costs", "answer", "Assume 2026 prices.")
     )
     jsonschema.validate(json.loads(text), READING.schema)
-    resolutions = Resolutions.of(READING.read(text, last_try=False).output).resolutions
+    resolutions = Resolutions.from_value(READING.read(text, last_try=False).output).resolutions
     assert [(resolution.step, resolution.answer) for resolution in resolutions] == [
         ("costs", "Assume 2026 prices."),
         ("laws", None),
@@ -63,7 +63,8 @@ def test_a_step_without_an_answer_is_named(text: str) -> None:
 def test_on_the_last_try_an_unanswered_step_is_given_up_with_a_note() -> None:
     result = READING.read(answer(("costs", "answer", "x")), last_try=True)
     assert [
-        resolution.answer is None for resolution in Resolutions.of(result.output).resolutions
+        resolution.answer is None
+        for resolution in Resolutions.from_value(result.output).resolutions
     ] == [
         False,
         True,
@@ -77,7 +78,7 @@ def test_steps_that_asked_for_nothing_are_ignored() -> None:
     )
     assert [
         (resolution.step, resolution.answer)
-        for resolution in Resolutions.of(result.output).resolutions
+        for resolution in Resolutions.from_value(result.output).resolutions
     ] == [("costs", None)]
 
 
@@ -96,7 +97,8 @@ def answer_adding_steps(**tasks: tuple[str, str]) -> str:
 
 def helpers_in(read: AcceptedAnswer) -> dict[str, Step | None]:
     return {
-        resolution.step: resolution.by for resolution in Resolutions.of(read.output).resolutions
+        resolution.step: resolution.by
+        for resolution in Resolutions.from_value(read.output).resolutions
     }
 
 

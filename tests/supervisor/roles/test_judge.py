@@ -9,22 +9,22 @@ import jsonschema
 import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.providers.offline.conversation import RequestParts
 from handoff_queue.shared.providers.offline.transport import reply_to
 from handoff_queue.shared.types.events import ConflictsFound
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.review import ClaimConflict, Conflicts, Settlement, Settlements
-from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_role_handoff
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
     MAX_SHOWN_CHARS,
     JudgeFormat,
-    conflicts_in_brief,
     judge_brief,
     judge_format,
     judge_format_of_schema,
+    select_conflicts_for_brief,
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.simulated_job import planned
@@ -47,7 +47,7 @@ def answer(**stands: list[str]) -> str:
 
 
 def settlements_in(text: str, *, last_try: bool = False) -> list[Settlement]:
-    return list(Settlements.of(READING.read(text, last_try=last_try).output).settlements)
+    return list(Settlements.from_value(READING.read(text, last_try=last_try).output).settlements)
 
 
 def test_the_judge_sees_which_evidence_is_output_of_the_authors_code() -> None:
@@ -69,18 +69,18 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     job.state = job.state.model_copy(
         update={
             "submitted": job.state.submitted.model_copy(
-                update={"manifest": ref("documents"), "document_count": 3}
+                update={"manifest": make_ref("documents"), "document_count": 3}
             )
         }
     )
     spec = read_role("judge")
     brief = judge_brief(CONFLICTS)
-    handoff = role_handoff(
+    handoff = build_role_handoff(
         job.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
     )
     (prompt,) = [
         block["text"]
-        for block in opening_of(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN).message[
+        for block in build_opening(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN).message[
             "content"
         ]
     ]
@@ -149,10 +149,10 @@ def test_conflicts_over_the_prompt_size_are_not_asked_about() -> None:
         conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
     )
 
-    assert 1 < len(conflicts_in_brief(many)) < 999
+    assert 1 < len(select_conflicts_for_brief(many)) < 999
     assert len(judge_brief(many)) < MAX_SHOWN_CHARS + 1_000
     assert set(judge_format(many).conflicts) == {
-        conflict.id for conflict in conflicts_in_brief(many)
+        conflict.id for conflict in select_conflicts_for_brief(many)
     }
 
 
@@ -173,7 +173,7 @@ def test_the_offline_judge_takes_the_claim_with_more_sources(
         )
     )
 
-    (settlement,) = Settlements.of(_offline(conflicts)).settlements
+    (settlement,) = Settlements.from_value(_offline(conflicts)).settlements
     assert settlement.stands == stands
 
 

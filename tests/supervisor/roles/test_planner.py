@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import InvalidAnswer, shortening_advice
+from handoff_queue.shared.agent.answer_format import InvalidAnswer, get_shortening_advice
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
 from handoff_queue.supervisor.roles.planner import (
     PlanAnswer,
     PlanFormat,
-    fallback_plan,
+    build_fallback_plan,
     with_request,
 )
 
@@ -48,7 +48,7 @@ def answer(*steps: dict[str, Any], **fields: Any) -> str:
 def read_plan(text: str) -> Plan:
     result = READING.read(text, last_try=False)
     assert result.status is ResultStatus.OK
-    return Plan.of(result.output)
+    return Plan.from_value(result.output)
 
 
 def refusal(text: str) -> str:
@@ -132,7 +132,7 @@ def test_a_repeated_step_can_depend_on_the_copy_for_the_same_text(name: str) -> 
     check["for_each"] = ["Release 4.1", "Release 4.0"]
 
     text = answer(find, check, step("report", "check_{item}", "find"))
-    plan = Plan.of(PlanFormat(("researcher",), 5).read(text, last_try=False).output)
+    plan = Plan.from_value(PlanFormat(("researcher",), 5).read(text, last_try=False).output)
 
     assert [(each.id, each.depends_on) for each in plan.steps] == [
         ("find_1", ()),
@@ -165,12 +165,12 @@ def test_a_task_that_does_not_contain_its_text_would_be_done_twice_and_is_sent_b
 def test_texts_of_any_form_give_steps_with_different_ids(texts: list[str], name: str) -> None:
     repeated_step = step(name, task="Find {item}.", for_each=texts)
     parsed = PlanAnswer.model_validate({"steps": [repeated_step]})
-    ids = [each.step(may_ask=False).id for each in parsed.all_steps(3)]
+    ids = [each.build_step(may_ask=False).id for each in parsed.build_all_steps(3)]
     assert len({*ids}) == len(ids) == max(1, sum(bool(text.strip()) for text in texts))
 
 
 def test_a_planner_whose_plan_was_cut_off_is_told_to_make_fewer_steps() -> None:
-    assert "fewer steps" in shortening_advice(READING)
+    assert "fewer steps" in get_shortening_advice(READING)
 
 
 def test_a_placeholder_without_texts_is_sent_back_once() -> None:
@@ -192,7 +192,7 @@ def test_the_request_stands_in_each_task_that_asks_for_it() -> None:
 
 def test_a_long_request_is_cut_to_the_length_of_a_task() -> None:
     plan = with_request(read_plan(answer(step("a", task="{request}" * 3))), "x" * 60_000)
-    assert Plan.of(plan.model_dump(mode="json")) == plan
+    assert Plan.from_value(plan.model_dump(mode="json")) == plan
 
 
 def test_the_schema_names_the_served_specialists() -> None:
@@ -233,7 +233,7 @@ def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(
 def test_a_planner_can_have_a_person_asked_in_a_job_with_approvals(policy: str) -> None:
     reading = PlanFormat(("writer", "researcher"), max_steps=3, may_ask=True)
     result = reading.read(answer(step("a", on_failure=policy)), last_try=False)
-    assert [each.on_failure for each in Plan.of(result.output).steps] == ["ask"]
+    assert [each.on_failure for each in Plan.from_value(result.output).steps] == ["ask"]
 
 
 @pytest.mark.parametrize("may_ask", [True, False])
@@ -313,7 +313,7 @@ def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_at_once_and_the
 
     result = reading.read(text, last_try=last_try)
 
-    specialists = {each.id: each.specialist for each in Plan.of(result.output).steps}
+    specialists = {each.id: each.specialist for each in Plan.from_value(result.output).steps}
     assert specialists == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
     assert result.notes == (
         "step e was meant for chemist, which is not an available specialist: generalist takes it",
@@ -325,7 +325,7 @@ def test_a_team_in_a_job_without_teams_goes_to_the_generalist() -> None:
         answer(step("a", specialist="supervisor")), last_try=False
     )
 
-    assert [each.specialist for each in Plan.of(result.output).steps] == ["generalist"]
+    assert [each.specialist for each in Plan.from_value(result.output).steps] == ["generalist"]
 
 
 def test_all_errors_are_reported_in_one_turn() -> None:
@@ -383,7 +383,7 @@ def test_any_json_is_either_a_plan_or_refused(value: object) -> None:
 
 def test_an_output_that_no_reading_accepted_is_not_a_plan() -> None:
     with pytest.raises(MalformedMessage):
-        Plan.of({"steps": []})
+        Plan.from_value({"steps": []})
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(
     specialists: list[str], specialist: str
 ) -> None:
     request = "Compare x and y.\n" * 5_000
-    plan = fallback_plan(request, specialists)
+    plan = build_fallback_plan(request, specialists)
     assert [(each.specialist, each.task) for each in plan.steps] == [(specialist, request)]
 
 
@@ -448,7 +448,7 @@ def test_a_repeated_step_is_refused_once_and_accepted_on_the_next_try() -> None:
         READING.read(REPEATED_STEPS, last_try=False)
     accepted = READING.read(REPEATED_STEPS, last_try=True)
 
-    assert [each.id for each in Plan.of(accepted.output).steps] == ["a", "b"]
+    assert [each.id for each in Plan.from_value(accepted.output).steps] == ["a", "b"]
     assert accepted.notes == ("step b asks for the same as a",)
 
 

@@ -59,7 +59,7 @@ def hand_off(to: str = "ops", **arguments: Any) -> dict[str, Any]:
 
 
 def patch_of(*calls: dict[str, Any], last_try: bool = False) -> Patch:
-    return Patch.of(READING.read_calls(calls, last_try=last_try).output)
+    return Patch.from_value(READING.read_calls(calls, last_try=last_try).output)
 
 
 def test_a_step_that_is_added_or_changed_may_have_a_title() -> None:
@@ -232,7 +232,7 @@ def test_a_reply_without_a_call_says_whether_the_plan_stays(decision: str, is_fi
         json.dumps({"decision": decision, "why": "It is all there."}), last_try=False
     )
 
-    assert Patch.of(read.output) == Patch(finalize=is_final, why="It is all there.")
+    assert Patch.from_value(read.output) == Patch(finalize=is_final, why="It is all there.")
 
 
 @pytest.mark.parametrize("text", ['{"decision": "stop"}', "The plan is fine.", '{"why": "-"}'])
@@ -247,7 +247,7 @@ def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
 ) -> None:
     reading = replace(READING, may_ask=may_ask)
     result = reading.read_calls([hand_off(on_failure="ask")], last_try=False)
-    assert [step.on_failure for step in Patch.of(result.output).add] == [meant]
+    assert [step.on_failure for step in Patch.from_value(result.output).add] == [meant]
     offered = reading.tools[0].input_schema["properties"]["on_failure"]["enum"]
     assert ("ask" in offered) is may_ask
 

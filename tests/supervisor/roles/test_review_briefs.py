@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
@@ -78,7 +78,7 @@ def prompt_of(shell: Shell, job_id: JobId, role: str) -> str:
         for result in handoff.context
     }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
-    blocks = opening_of(
+    blocks = build_opening(
         handoff, read_role(role), LoadedPayloads(results), form=AnswerForm.OWN
     ).message["content"]
     return "".join(str(block["text"]) for block in blocks)

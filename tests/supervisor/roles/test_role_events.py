@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus, NeedsResolved, PlanMade
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Plan, Resolution, Resolutions
@@ -11,7 +11,7 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
-from handoff_queue.supervisor.roles.role_events import earlier_results, outcome_of
+from handoff_queue.supervisor.roles.role_events import build_outcome, list_earlier_results
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, planned
@@ -33,9 +33,9 @@ def last_need_resolved(*needs: str) -> NeedsResolved:
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    known = {ref.digest for ref in earlier_results(handoff, job.state)}
+    known = {ref.digest for ref in list_earlier_results(handoff, job.state)}
     assert len(known) == len(needs), "no more is read than is held against each other"
-    (event,), _ = outcome_of(handoff, job.state, a_result("planner", ANSWERED), "", job.texts)
+    (event,), _ = build_outcome(handoff, job.state, a_result("planner", ANSWERED), "", job.texts)
     assert isinstance(event, NeedsResolved)
     return event
 
@@ -69,9 +69,9 @@ def test_changes_to_a_plan_are_in_its_answer() -> None:
     job.advance()
     handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
     job.finish("planner", output=read.output, notes=read.notes)
-    planner = job.texts.result(job.result_of("planner.1"))
-    (event,), _ = outcome_of(handoff, job.state, planner, "Look.", job.texts)
-    job.store_text(Plan.of(read.output).to_json())
+    planner = job.texts.get_result(job.result_of("planner.1"))
+    (event,), _ = build_outcome(handoff, job.state, planner, "Look.", job.texts)
+    job.store_text(Plan.from_value(read.output).to_json())
     job.append(event)
     job.advance()
     job.finish("a")
@@ -98,9 +98,9 @@ def test_the_specialist_reads_the_request_in_a_task_that_asks_for_it() -> None:
     job.advance()
     handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
     job.finish("planner", output=read.output)
-    planner = job.texts.result(job.result_of("planner.1"))
+    planner = job.texts.get_result(job.result_of("planner.1"))
 
-    _, (text,) = outcome_of(handoff, job.state, planner, "Compare A with B.", job.texts)
+    _, (text,) = build_outcome(handoff, job.state, planner, "Compare A with B.", job.texts)
 
     assert Plan.from_json(text).steps[0].task == "Compare A with B."
 
@@ -119,7 +119,9 @@ def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
         handoff = a_handoff(
             assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
         )
-        (event,), _ = outcome_of(handoff, job.state, a_result("planner", ANSWERED), "", job.texts)
+        (event,), _ = build_outcome(
+            handoff, job.state, a_result("planner", ANSWERED), "", job.texts
+        )
         assert isinstance(event, NeedsResolved)
         assert event.answered == answered
 
@@ -134,7 +136,7 @@ def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    (event,), (text,) = outcome_of(
+    (event,), (text,) = build_outcome(
         handoff, job.state, a_result("planner", resolutions), "", job.texts
     )
 
@@ -143,7 +145,7 @@ def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
         ("a", ("h",), ("h",))
     ]
     assert [outline.id for outline in event.added] == ["h"]
-    assert event.plan == ref(text)
+    assert event.plan == make_ref(text)
     assert [(step.id, step.depends_on) for step in Plan.from_json(text).steps] == [
         ("a", ("h",)),
         ("b", ("a",)),
@@ -164,7 +166,7 @@ def job_without_review(result: HandoffResult, *acting: str, mode: Mode = Mode.TE
         expected_output_format=dict(PlanFormat(("generalist", "researcher"), 3).schema),
     )
     job.finish("planner")
-    (event,), texts = outcome_of(handoff, job.state, result, "Go.", job.texts, acting)
+    (event,), texts = build_outcome(handoff, job.state, result, "Go.", job.texts, acting)
     assert isinstance(event, PlanMade)
     for text in (*texts, result.to_json()):
         job.store_text(text)

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.briefs import read_role
-from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, find_route_specialists
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.property_settings import draws
 
@@ -55,7 +55,7 @@ def answer(route: object = "single", specialist: object = "writer", **fields: An
 def read_route(text: str, *, last_try: bool = False) -> Route:
     result = READING.read(text, last_try=last_try)
     assert result.status is ResultStatus.OK
-    return Route.of(result.output)
+    return Route.from_value(result.output)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def test_the_schema_is_closed_and_offers_existing_specialists(changed: dict[str,
 
 
 def test_the_schema_shows_the_offered_specialists() -> None:
-    assert specialists_of_route_schema(READING.schema) == ("generalist", "tax_desk", "writer")
-    assert specialists_of_route_schema(RouteFormat(()).schema) == ("generalist",)
-    assert specialists_of_route_schema({}) == ()
+    assert find_route_specialists(READING.schema) == ("generalist", "tax_desk", "writer")
+    assert find_route_specialists(RouteFormat(()).schema) == ("generalist",)
+    assert find_route_specialists({}) == ()
 
 
 def test_specialist_names_are_normalized() -> None:
@@ -118,7 +118,7 @@ def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_t
     with pytest.raises(InvalidAnswer, match=rf"{message} \(known: generalist, tax_desk, writer\)"):
         READING.read(answer(specialist=named), last_try=False)
     last = READING.read(answer(specialist=named), last_try=True)
-    assert Route.of(last.output).specialist == "generalist"
+    assert Route.from_value(last.output).specialist == "generalist"
     (note,) = last.notes
     assert message in note
     assert "generalist takes it" in note
@@ -127,14 +127,18 @@ def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_t
 def test_without_a_generalist_another_live_specialist_takes_the_request() -> None:
     reading = RouteFormat(("writer", "coder"))
     assert (
-        Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist
+        Route.from_value(reading.read(answer(specialist="oracle"), last_try=True).output).specialist
         == "coder"
     )
 
 
 def test_a_team_route_with_an_unknown_specialist_costs_no_turn() -> None:
     result = READING.read(answer("team", "oracle"), last_try=False)
-    assert (Route.of(result.output).team, Route.of(result.output).specialist, result.notes) == (
+    assert (
+        Route.from_value(result.output).team,
+        Route.from_value(result.output).specialist,
+        result.notes,
+    ) == (
         True,
         "generalist",
         (),
@@ -167,7 +171,7 @@ def test_an_invalid_route_is_refused_with_a_repair_instruction(
 def specialist_for(text: str, *, last_try: bool) -> str | None:
     """Return the specialist of the parsed route, or None if the answer was refused."""
     try:
-        return Route.of(READING.read(text, last_try=last_try).output).specialist
+        return Route.from_value(READING.read(text, last_try=last_try).output).specialist
     except InvalidAnswer:
         return None
 
@@ -196,7 +200,7 @@ def test_any_fields_are_a_route_to_an_existing_specialist_or_refused(
 )
 def test_an_output_that_no_reading_accepted_is_not_a_route(output: Any) -> None:
     with pytest.raises(MalformedMessage):
-        Route.of(output)
+        Route.from_value(output)
 
 
 def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist() -> None:

@@ -49,7 +49,7 @@ def scene(shell: Shell, client_with: ClientOf) -> Scene:
     while not shell.jobs.info(job_id).approval:
         shell.advance(job_id)
     shell.jobs.store.dead_letters.add("writer", "a test", job_id)
-    (letter,) = shell.jobs.store.dead_letters.newest()
+    (letter,) = shell.jobs.store.dead_letters.list_newest()
     http = client_with("admin")
     assert http.post("/v1/schedules", json=NEWS).status_code == 201
     assert http.post("/v1/agents/writer/pause").status_code == 200

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.ids import JobId, derive_job_id
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import ROUTERS
 from tests.doubles.jobs import a_job
@@ -80,7 +80,7 @@ def test_a_token_that_is_unknown_or_revoked_gives_no_access(
 ) -> None:
     client = client_with()
     works = client.get("/v1/jobs").status_code
-    (token,) = jobs.store.api_tokens.all()
+    (token,) = jobs.store.api_tokens.list_all()
     jobs.store.api_tokens.revoke(token.id)
 
     revoked = client.get("/v1/jobs")
@@ -153,7 +153,7 @@ def test_a_submitted_job_belongs_to_the_tokens_tenant(jobs: Client, client_with:
     job_id = acme.post("/v1/jobs", json={"text": "Where is it?"}).json()["job_id"]
     other = acme.post("/v1/jobs", json={"text": "Where is it?", "tenant": "globex"})
 
-    assert jobs.store.jobs.owner(job_id) == "acme"
+    assert jobs.store.jobs.find_owner(job_id) == "acme"
     assert other.status_code == 403
 
 
@@ -164,7 +164,10 @@ def test_tenants_have_separate_idempotency_keys(jobs: Client, client_with: Clien
     job_of_acme = acme.post("/v1/jobs", json={"text": "Where is it?"}, headers=key).json()["job_id"]
     other = globex.post("/v1/jobs", json={"text": "Another"}, headers=key).json()["job_id"]
 
-    assert (job_of_acme, other) == (job_id_for("acme", "order-7"), job_id_for("globex", "order-7"))
+    assert (job_of_acme, other) == (
+        derive_job_id("acme", "order-7"),
+        derive_job_id("globex", "order-7"),
+    )
 
 
 def test_a_job_follows_no_job_of_another_tenant(jobs: Client, client_with: ClientOf) -> None:
@@ -300,7 +303,7 @@ def test_the_journal_and_the_audit_name_the_token_of_an_action(
 ) -> None:
     job_id = a_job(jobs.store)
     client = client_with("operate")
-    (token,) = jobs.store.api_tokens.all()
+    (token,) = jobs.store.api_tokens.list_all()
 
     client.post(f"/v1/jobs/{job_id}/cancel")
     client.post("/v1/agents/writer/pause", json={"reason": "a test"})

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.types.events import ApprovalAsked, HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.audit import actions_in
+from handoff_queue.supervisor.client.audit import find_actions
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.call_questions import a_question, ask
 from tests.mcp_client import connected, get_task, update_task
@@ -185,7 +185,7 @@ def test_the_status_and_the_audit_name_the_tool(asking: AskingJob, http: TestCli
 
     http.post(f"/v1/jobs/{asking.job_id}/approve", json={"question": asking.questions[0]})
 
-    entry = actions_in(asking.job_id, jobs.store.journal.read(asking.job_id))[-1]
+    entry = find_actions(asking.job_id, jobs.store.journal.read(asking.job_id))[-1]
     assert (entry.action.value, entry.detail) == ("approve", "send_mail")
 
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.metrics import MAX_VALUES
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.redis.script import build_source
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
@@ -31,7 +31,7 @@ from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.metrics import BUCKETS
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -174,9 +174,9 @@ def test_a_turn_lasts_until_the_next_call_and_includes_its_tools(
 class ConnectionThatRepeats(Connection):
     """A connection that sends each script twice, as a process does after a lost reply."""
 
-    def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
-        first = super().script(name, keys, args)
-        again = super().script(name, keys, args)
+    def run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+        first = super().run_script(name, keys, args)
+        again = super().run_script(name, keys, args)
         return first if name == "commit" else again
 
 
@@ -194,7 +194,7 @@ def life_of_a_job(store: Store) -> dict[tuple[str, ...], int]:
     store.journal.commit(drop)
     end_job(store, job_id)
     counts: dict[tuple[str, ...], int] = {}
-    for count in store.metrics.counts():
+    for count in store.metrics.read_counts():
         if "_seconds" not in count.parts[0]:
             counts[count.parts] = count.value
     return counts
@@ -396,14 +396,14 @@ def test_prometheus_gets_openmetrics_if_it_asks_for_it(store: Store, http: TestC
 
 
 def test_the_store_counts_durations_in_the_buckets_of_the_metrics(store: Store) -> None:
-    source = source_of("finish")
+    source = build_source("finish")
     (bounds,) = re.findall(r"BOUNDS_S = \{ (.+?) \}", source)
 
     assert (*bounds.split(", "), "+Inf") == BUCKETS
 
 
 def test_the_store_limits_the_values_of_labels_as_the_documentation_says() -> None:
-    (limits,) = re.findall(r"MAX_VALUES = \{ (.+?) \}", source_of("finish"))
+    (limits,) = re.findall(r"MAX_VALUES = \{ (.+?) \}", build_source("finish"))
 
     assert dict(re.findall(r"(\w+) = (\d+)", limits)) == {
         kind: str(most) for kind, most in MAX_VALUES.items()
@@ -441,7 +441,7 @@ def test_a_time_series_with_a_control_character_in_a_label_is_left_out(
 
     response = http.get("/metrics")
 
-    assert plain(response.text) == response.text
+    assert replace_unsafe(response.text) == response.text
     ended = {"tenant": "default", "agent": "researcher", "outcome": "ok"}
     assert value(scrape(http), "handoff_handoffs_total", **ended) == 1
     assert unsafe not in response.text

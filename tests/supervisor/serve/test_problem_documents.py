@@ -7,7 +7,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -250,7 +250,7 @@ def test_an_empty_form_has_the_defaults_of_all_fields(http: TestClient, jobs: Cl
 
 
 def test_a_lost_redis_is_503_with_a_time_to_try_again() -> None:
-    jobs = client.connect(f"redis://127.0.0.1:{free_port()}/0", Settings(offline=True))
+    jobs = client.connect(f"redis://127.0.0.1:{find_free_port()}/0", Settings(offline=True))
     app = make_application(AsyncClient(jobs), jobs.settings)
     with TestClient(app, base_url=URL, client=LOCAL, raise_server_exceptions=False) as http:
         answer = http.get("/v1/jobs")

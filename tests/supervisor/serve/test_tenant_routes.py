@@ -13,7 +13,7 @@ from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve import authentication
-from handoff_queue.supervisor.serve.authentication import Caller, access_for
+from handoff_queue.supervisor.serve.authentication import Caller, build_access
 from handoff_queue.supervisor.serve.tenant_routes import export
 from tests.supervisor.client.test_open_jobs import end
 from tests.supervisor.serve.conftest import ClientOf
@@ -41,7 +41,7 @@ def test_an_export_ends_when_its_token_is_revoked(
     caller = Caller(token.name, token.access, token.tenant, token.id, None)
 
     async def kinds() -> list[str]:
-        stream = await export(access_for(caller, app.state.handoff_queue, "api"), "acme")
+        stream = await export(build_access(caller, app.state.handoff_queue, "api"), "acme")
         lines: list[str] = []
         async for line in stream.body_iterator:
             lines.append(json.loads(str(line))["type"])

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -34,7 +34,7 @@ def old_job(store: Store) -> JobId:
 def http(old_job: JobId, redis_url: str, tmp_path: Path) -> Iterator[TestClient]:
     """A client of a server with keys. The server has one signed job."""
     make_keys(tmp_path, ())
-    key = private_key_file(tmp_path, "console")
+    key = find_private_key_file(tmp_path, "console")
     settings = Settings(offline=True, keys=tmp_path, signing_key=key)
     jobs = client.connect(redis_url, settings)
     jobs.submit(Request("Compare things."))

@@ -18,10 +18,18 @@ from benchmarks.conflicts.measuring import (
     measure_planted_claims,
 )
 from handoff_queue.shared.types.handoff import Claim
-from handoff_queue.supervisor.text.claim_conflicts import MAX_STATEMENTS, conflicts_in, contradicts
+from handoff_queue.supervisor.text.claim_conflicts import (
+    MAX_STATEMENTS,
+    contradicts,
+    find_claim_conflicts,
+)
 from handoff_queue.supervisor.text.claim_values import read_value, values_contradict
-from handoff_queue.supervisor.text.periods import minutes_of, periods_of
-from handoff_queue.supervisor.text.quantities import quantities_contradict, quantity_of, unit_of
+from handoff_queue.supervisor.text.periods import parse_minutes, parse_periods
+from handoff_queue.supervisor.text.quantities import (
+    parse_quantity,
+    parse_unit,
+    quantities_contradict,
+)
 from tests.doubles.conflicting_claims import a_claim
 
 UNIT_NAMES = {
@@ -79,15 +87,15 @@ def test_a_value_never_contradicts_itself_in_another_unit(
     kind: str, data: st.DataObject, number: int
 ) -> None:
     first, second = (data.draw(st.sampled_from(UNIT_NAMES[kind])) for _ in range(2))
-    here, there = unit_of(first), unit_of(second)
+    here, there = parse_unit(first), parse_unit(second)
     assert here is not None
     assert there is not None
     converted = Fraction(number) * here.factor / there.factor
     digits = data.draw(st.integers(2, 12))
     written = f"{Decimal(converted.numerator) / Decimal(converted.denominator):.{digits}e}"
 
-    original = quantity_of(f"{number} {first}")
-    same_in_other_unit = quantity_of(f"{written} {second}")
+    original = parse_quantity(f"{number} {first}")
+    same_in_other_unit = parse_quantity(f"{written} {second}")
 
     assert original is not None
     assert same_in_other_unit is not None
@@ -101,7 +109,7 @@ def test_a_value_never_contradicts_itself_in_another_unit(
     st.sampled_from([2, 3, 10]),
 )
 def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> None:
-    first, second = quantity_of(str(number), unit), quantity_of(str(number * times), unit)
+    first, second = parse_quantity(str(number), unit), parse_quantity(str(number * times), unit)
 
     assert first is not None
     assert second is not None
@@ -197,7 +205,7 @@ def test_incompatible_values_contradict(first: str, second: str) -> None:
     "text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"]
 )
 def test_an_invalid_date_is_not_a_period(text: str) -> None:
-    assert periods_of(text) == ()
+    assert parse_periods(text) == ()
 
 
 @pytest.mark.parametrize(
@@ -310,14 +318,14 @@ def test_synonymous_attributes_are_compared(first: str, second: str) -> None:
 def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute: int) -> None:
     spoken = f"{(hour - 1) % 12 + 1}:{minute:02d} {'pm' if hour >= 12 else 'am'}"
 
-    assert minutes_of(spoken) == (hour * 60 + minute,)
-    assert hour * 60 + minute in minutes_of(f"{hour:02d}:{minute:02d}")
+    assert parse_minutes(spoken) == (hour * 60 + minute,)
+    assert hour * 60 + minute in parse_minutes(f"{hour:02d}:{minute:02d}")
     assert not texts_contradict(spoken, f"{hour}:{minute:02d}")
 
 
 @pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
 def test_an_invalid_time_of_day_is_none(text: str) -> None:
-    assert minutes_of(text) == ()
+    assert parse_minutes(text) == ()
 
 
 def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims() -> None:
@@ -327,7 +335,7 @@ def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims(
         a_claim("c.c1", "330", "m"),
         a_claim("d.c1", "5", "kg", attribute="mass"),
     ]
-    conflicts, left_out = conflicts_in(claims)
+    conflicts, left_out = find_claim_conflicts(claims)
 
     assert [
         (conflict.id, [claim.id for claim in conflict.claims]) for conflict in conflicts.conflicts
@@ -336,13 +344,13 @@ def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims(
 
 
 def test_a_claim_that_later_results_repeat_counts_once() -> None:
-    assert conflicts_in([a_claim("a.c1", "330", "m")] * 3)[0].conflicts == ()
+    assert find_claim_conflicts([a_claim("a.c1", "330", "m")] * 3)[0].conflicts == ()
 
 
 def test_a_claim_without_structured_parts_is_not_compared() -> None:
     plain = [Claim(id=f"{step}.c1", text=f"It is {step}.") for step in "ab"]
 
-    assert conflicts_in(plain) == conflicts_in([])
+    assert find_claim_conflicts(plain) == find_claim_conflicts([])
 
 
 @pytest.mark.slow
@@ -352,4 +360,4 @@ def test_claims_over_the_limit_are_counted() -> None:
         for number in range(MAX_STATEMENTS + 3)
     ]
 
-    assert conflicts_in(many)[1] == 3
+    assert find_claim_conflicts(many)[1] == 3

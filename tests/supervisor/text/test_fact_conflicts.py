@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates, KnownFact
-from handoff_queue.shared.types.handoff import Claim, ref
+from handoff_queue.shared.types.handoff import Claim, make_ref
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, check_gates
@@ -20,7 +20,7 @@ from handoff_queue.supervisor.text.claim_conflicts import (
     MAX_CLAIMS,
     MAX_CLAIMS_IN_VETO,
     contradicts,
-    fact_contradictions,
+    find_fact_contradictions,
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.facts import a_fact, a_table
@@ -30,11 +30,11 @@ TABLE = a_table(a_fact("330", "m", date="2022"))
 
 
 def is_vetoed(claim: Claim, *facts: KnownFact) -> bool:
-    return bool(fact_contradictions([claim], a_table(*facts)))
+    return bool(find_fact_contradictions([claim], a_table(*facts)))
 
 
 def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
-    (veto,) = fact_contradictions([a_claim("a.c1", "324", "m")], TABLE)
+    (veto,) = find_fact_contradictions([a_claim("a.c1", "324", "m")], TABLE)
 
     assert (
         veto
@@ -150,7 +150,7 @@ def test_a_claim_outside_the_table_is_not_vetoed(
 
 def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MAX_CLAIMS + 2)]
-    vetoes = fact_contradictions(claims, TABLE)
+    vetoes = find_fact_contradictions(claims, TABLE)
 
     assert len(vetoes) == MAX_CLAIMS_IN_VETO + 2
     assert vetoes[-2:] == (
@@ -161,8 +161,8 @@ def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
 
 def job_with_facts(**submitted: Any) -> SimulatedJob:
     table = TABLE.to_json()
-    job = SimulatedJob(gates=Gates(), facts=ref(table), **submitted)
-    job.payloads[ref(table).digest] = table
+    job = SimulatedJob(gates=Gates(), facts=make_ref(table), **submitted)
+    job.payloads[make_ref(table).digest] = table
     job.advance()
     return job
 

@@ -13,7 +13,12 @@ from handoff_queue.shared.types.plan import Repeat
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.text.task_similarity import SAME_FROM, likeness, repeats_in, twice_in
+from handoff_queue.supervisor.text.task_similarity import (
+    SAME_FROM,
+    compute_likeness,
+    find_repeats,
+    repeats_in,
+)
 from tests.doubles.simulated_job import finish_steps, planned
 
 REWORDED = [
@@ -49,12 +54,12 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("first", "second"), REWORDED)
 def test_the_same_task_in_other_words_is_the_same(first: str, second: str) -> None:
-    assert likeness(first, second) == likeness(second, first) >= SAME_FROM + 0.1
+    assert compute_likeness(first, second) == compute_likeness(second, first) >= SAME_FROM + 0.1
 
 
 @pytest.mark.parametrize(("first", "second"), DIFFERENT)
 def test_a_similar_reading_different_task_is_different(first: str, second: str) -> None:
-    assert likeness(first, second) == likeness(second, first) <= SAME_FROM - 0.1
+    assert compute_likeness(first, second) == compute_likeness(second, first) <= SAME_FROM - 0.1
 
 
 def test_a_review_that_repeats_itself_gets_no_further_round() -> None:
@@ -142,4 +147,4 @@ def test_a_step_is_repeated_within_a_plan_only_with_the_same_dependencies() -> N
         for n in range(4)
     ]
 
-    assert twice_in(steps) == (Repeat(step=StepId("s3"), earlier=StepId("s0")),)
+    assert find_repeats(steps) == (Repeat(step=StepId("s3"), earlier=StepId("s0")),)

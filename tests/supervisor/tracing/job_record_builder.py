@@ -23,9 +23,9 @@ from handoff_queue.shared.types.handoff import (
     ContextResult,
     HandoffResult,
     ResultStatus,
-    ref,
+    make_ref,
 )
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.job_result import JobRecord
 
@@ -41,7 +41,10 @@ class JobRecordBuilder:
         self.handoffs = dict[HandoffId, HandoffInfo]()
         self._timed_events = list[tuple[float, Event]]()
         self._add_event(
-            0.0, JobSubmitted(request=ref(self._stored(request)), title=request, limits=JobLimits())
+            0.0,
+            JobSubmitted(
+                request=make_ref(self._stored(request)), title=request, limits=JobLimits()
+            ),
         )
 
     def step(
@@ -73,7 +76,7 @@ class JobRecordBuilder:
         Each claim is the start, the end and the reason of the end. `last_claim_at` is the
         start of the last claim, or None.
         """
-        claimed = handoff_id(StepId(name), 1)
+        claimed = build_handoff_id(StepId(name), 1)
         lost = sum(reason is ClaimEnd.LOST for _, _, reason in claims)
         past = tuple(
             PastClaim(f"w{n}@host:6", began, ended, reason)
@@ -85,13 +88,13 @@ class JobRecordBuilder:
 
     def cut_calls(self, name: str, *, calls: int, tokens: int) -> None:
         """Record that `calls` calls of a step's first attempt were cut and cost `tokens` tokens."""
-        first = handoff_id(StepId(name), 1)
+        first = build_handoff_id(StepId(name), 1)
         self.handoffs[first] = replace(self.handoffs[first], cut_calls=calls, cut_tokens=tokens)
 
     def abandoned(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
         """Record a step that was issued, started and abandoned at these times."""
         self.dropped(name, at[:2], after)
-        stand_in = ref(self._stored("{}"))
+        stand_in = make_ref(self._stored("{}"))
         self._add_event(
             at[2],
             StepsAbandoned(steps=(AbandonedStep(step=StepId(name), result=stand_in),), why="late"),
@@ -168,7 +171,7 @@ class JobRecordBuilder:
             attempt=attempt,
             **{"status": ResultStatus.OK, "output": "It is so.", **result_fields},
         )
-        result_ref = ref(self._stored(result.to_json()))
+        result_ref = make_ref(self._stored(result.to_json()))
         self._add_event(
             at[2],
             HandoffFinished(
@@ -194,9 +197,9 @@ class JobRecordBuilder:
         is_a_role: bool,
         task: str,
     ) -> HandoffId:
-        issued = handoff_id(StepId(name), attempt)
+        issued = build_handoff_id(StepId(name), attempt)
         context = tuple(
-            ContextResult(step_id=StepId(step), result=ref("{}")) for step in after.split()
+            ContextResult(step_id=StepId(step), result=make_ref("{}")) for step in after.split()
         )
         handoff = AgentHandoff(
             handoff_id=issued,
@@ -209,7 +212,7 @@ class JobRecordBuilder:
             depends_on=tuple(map(StepId, after.split())),
             context=context,
         )
-        handoff_ref = ref(self._stored(handoff.to_json()))
+        handoff_ref = make_ref(self._stored(handoff.to_json()))
         group = None if is_a_role else "g1"
         self._add_event(
             at[0],
@@ -240,5 +243,5 @@ class JobRecordBuilder:
         self._timed_events.append((at, event))
 
     def _stored(self, text: str) -> str:
-        self.payloads[ref(text).digest] = text
+        self.payloads[make_ref(text).digest] = text
         return text

@@ -15,9 +15,9 @@ from handoff_queue.shared.store.handoff_info import ClaimEnd
 from handoff_queue.shared.types.checkpoints import ContextCleared
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.client.job_result import report_of
-from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
-from handoff_queue.supervisor.tracing.timeline import timeline_of
+from handoff_queue.supervisor.client.job_result import build_report
+from handoff_queue.supervisor.tracing.page import TracedJob, build_tree, find_absent, render_page
+from handoff_queue.supervisor.tracing.timeline import build_timeline
 from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{style}} \u2028 &amp;"
@@ -25,8 +25,8 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{styl
 
 def page_for(builder: JobRecordBuilder) -> str:
     record = builder.record()
-    return page_of(
-        [TracedJob(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])],
+    return render_page(
+        [TracedJob(record, build_report(record), build_timeline(record), [(0.0, HOSTILE)])],
         "handoff-queue 0",
     )
 
@@ -114,9 +114,9 @@ def test_the_page_says_how_many_results_of_a_handoff_were_cleared() -> None:
     builder.step("find", (0, 0, 1))
     record = builder.record()
     turns = {HandoffId("find.1"): [ContextCleared(tool_use_ids=("a", "b"), tokens=3_000)]}
-    traced = TracedJob(record, report_of(record), timeline_of(record), [], turns=turns)
+    traced = TracedJob(record, build_report(record), build_timeline(record), [], turns=turns)
 
-    (job,) = embedded_data(page_of([traced], "handoff-queue 0"))["jobs"]
+    (job,) = embedded_data(render_page([traced], "handoff-queue 0"))["jobs"]
 
     assert job["contexts"] == {"find.1": "2 results cleared, about 3,000 tokens"}
 
@@ -166,7 +166,9 @@ def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> N
 
     record = builder.record(until=10)
     (job,) = embedded_data(
-        page_of([TracedJob(record, report_of(record), timeline_of(record), [])], "handoff-queue 0")
+        render_page(
+            [TracedJob(record, build_report(record), build_timeline(record), [])], "handoff-queue 0"
+        )
     )["jobs"]
 
     assert [
@@ -176,21 +178,21 @@ def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> N
 
 def test_a_job_that_claims_to_be_its_own_child_is_shown_once() -> None:
     record = JobRecordBuilder().record()
-    line = timeline_of(record)
-    bar = replace(timeline_of(hostile_job().record()).bars[0], child=JOB)
-    traced = TracedJob(record, report_of(record), replace(line, bars=(bar,)))
+    line = build_timeline(record)
+    bar = replace(build_timeline(hostile_job().record()).bars[0], child=JOB)
+    traced = TracedJob(record, build_report(record), replace(line, bars=(bar,)))
 
-    assert tree_of({JOB: traced}, JOB) == [traced]
+    assert build_tree({JOB: traced}, JOB) == [traced]
 
 
 def test_a_deleted_job_of_a_tree_is_left_out_and_named() -> None:
     child = JobId("j-ba9876543210")
     record = hostile_job().record()
-    line = timeline_of(record)
+    line = build_timeline(record)
     traced = TracedJob(
-        record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),))
+        record, build_report(record), replace(line, bars=(replace(line.bars[0], child=child),))
     )
 
-    assert tree_of({JOB: traced}, JOB) == [traced]
-    assert absent_from([traced]) == [child]
-    assert embedded_data(page_of([traced], "handoff-queue 0"))["absent"] == [child]
+    assert build_tree({JOB: traced}, JOB) == [traced]
+    assert find_absent([traced]) == [child]
+    assert embedded_data(render_page([traced], "handoff-queue 0"))["absent"] == [child]

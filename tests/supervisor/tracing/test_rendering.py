@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from handoff_queue.supervisor.tracing.page import answer_html, sources_html
+from handoff_queue.supervisor.tracing.page import answer_html, render_sources
 
 PREFIX = "j-1"
 
@@ -97,7 +97,7 @@ def test_a_link_to_the_web_reveals_nothing_to_the_other_page() -> None:
 
 def test_a_source_shows_its_document_and_the_text_of_its_quote() -> None:
     listed = LexborHTMLParser(
-        sources_html([source(1), source(3, 'https://example.com/"x', "Nine days.")], PREFIX)
+        render_sources([source(1), source(3, 'https://example.com/"x', "Nine days.")], PREFIX)
     )
 
     first, second = listed.css("li")

@@ -17,12 +17,12 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.tracing.timeline import (
     UnstartedStep,
-    steps_without_handoff,
-    timeline_of,
+    build_timeline,
+    find_steps_without_handoff,
 )
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
@@ -38,11 +38,11 @@ def team_job() -> JobRecordBuilder:
 
 
 def predecessors(builder: JobRecordBuilder) -> dict[str, tuple[str, ...]]:
-    return {bar.handoff_id: bar.after for bar in timeline_of(builder.record()).bars}
+    return {bar.handoff_id: bar.after for bar in build_timeline(builder.record()).bars}
 
 
 def critical_path(builder: JobRecordBuilder) -> list[str]:
-    return [bar.handoff_id for bar in timeline_of(builder.record()).bars if bar.is_critical]
+    return [bar.handoff_id for bar in build_timeline(builder.record()).bars if bar.is_critical]
 
 
 def test_the_timeline_ends_with_the_job_and_not_with_its_webhook() -> None:
@@ -51,7 +51,7 @@ def test_the_timeline_ends_with_the_job_and_not_with_its_webhook() -> None:
         len(record.journal) + 1, 600.0, WebhookTried(attempt=1, delivered=True, end=1)
     )
 
-    timeline = timeline_of(replace(record, journal=(*record.journal, late)))
+    timeline = build_timeline(replace(record, journal=(*record.journal, late)))
 
     assert timeline.ends_at == 9.0
 
@@ -133,7 +133,7 @@ def test_the_path_of_a_running_job_leads_to_the_running_handoffs() -> None:
     builder.step("a", (1, 1, 8))
     builder.running("b", (1, 2))
 
-    line = timeline_of(builder.record(until=9.5))
+    line = build_timeline(builder.record(until=9.5))
 
     assert [bar.handoff_id for bar in line.bars if bar.is_critical] == ["planner.1", "b.1"]
     assert (line.begins_at, line.ends_at) == (0, 9.5)
@@ -146,7 +146,7 @@ def test_the_path_of_a_cancelled_job_leads_to_a_handoff_that_ran_until_then() ->
     builder.abandoned("late", (1, 1, 6))
     builder.dropped("b", (1, 2))
 
-    line = timeline_of(builder.record(cancelled_at=9.5))
+    line = build_timeline(builder.record(cancelled_at=9.5))
 
     assert [bar.handoff_id for bar in line.bars if bar.is_critical] == ["planner.1", "b.1"]
 
@@ -155,7 +155,7 @@ def test_an_abandoned_step_delayed_no_other_and_is_shown_until_then() -> None:
     builder = team_job()
     builder.abandoned("late", (1, 1, 6))
 
-    (late,) = (bar for bar in timeline_of(builder.record()).bars if bar.step_id == "late")
+    (late,) = (bar for bar in build_timeline(builder.record()).bars if bar.step_id == "late")
 
     assert (late.state, late.ended_at, late.is_critical) == ("stopped", 6, False)
     assert critical_path(builder) == ["planner.1", "slow.1", "last.1", "assessor.1"]
@@ -181,7 +181,7 @@ def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_end
             after=" ".join(f"s{step}" for step in needed),
         )
 
-    bars = [bar for bar in timeline_of(builder.record()).bars if bar.is_critical]
+    bars = [bar for bar in build_timeline(builder.record()).bars if bar.is_critical]
 
     assert [bar.ended_at for bar in bars[-1:]] == [max(ends)] if ends else bars == []
     for earlier, later in pairwise(bars):
@@ -205,12 +205,12 @@ def planned_steps(*later: Event, **dependencies: str) -> dict[str, UnstartedStep
     plan: list[dict[str, object]] = []
     for name, before in dependencies.items():
         plan.append({"id": name, "specialist": "writer", "depends_on": before.split()})
-    steps = steps_without_handoff(journal, plan, timeline_of(record).bars)
+    steps = find_steps_without_handoff(journal, plan, build_timeline(record).bars)
     return {step.step_id: step for step in steps}
 
 
 def gone(name: str) -> AbandonedStep:
-    return AbandonedStep(step=StepId(name), result=ref("{}"))
+    return AbandonedStep(step=StepId(name), result=make_ref("{}"))
 
 
 def test_a_step_without_a_handoff_comes_after_its_dependencies_or_the_planner() -> None:

@@ -14,14 +14,16 @@ from tests.machine_pace import slowdown
 
 @given(st.text(), st.text())
 def test_every_inserted_value_stays_verbatim(item: str, request_text: str) -> None:
-    filled = Template.of("<{item}|{request}|{item}>").fill({"item": item, "request": request_text})
+    filled = Template.parse("<{item}|{request}|{item}>").fill(
+        {"item": item, "request": request_text}
+    )
 
     assert filled == f"<{item}|{request_text}|{item}>"
 
 
 @given(st.text())
 def test_any_text_can_be_written_with_doubled_opening_braces(text: str) -> None:
-    template = Template.of(text.replace("{", "{{"))
+    template = Template.parse(text.replace("{", "{{"))
 
     assert template.names == ()
     assert not template.has_stray_brace
@@ -30,14 +32,14 @@ def test_any_text_can_be_written_with_doubled_opening_braces(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_parsed_without_an_error(text: str) -> None:
-    template = Template.of(text)
+    template = Template.parse(text)
 
     assert len(template.literals) == len(template.names) + 1
 
 
 @pytest.mark.parametrize("name", ["item.__class__", "item[0]", "item!r", "item:>9", "0"])
 def test_a_placeholder_is_a_name_and_no_expression(name: str) -> None:
-    template = Template.of(f"{{{name}}}")
+    template = Template.parse(f"{{{name}}}")
 
     assert template.names == (name,)
     with pytest.raises(KeyError):
@@ -46,15 +48,15 @@ def test_a_placeholder_is_a_name_and_no_expression(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}", "{ }", "{item", "{it\nem}", "a { b"])
 def test_an_unmatched_brace_is_detected(text: str) -> None:
-    assert Template.of(text).has_stray_brace
+    assert Template.parse(text).has_stray_brace
 
 
 def test_space_in_braces_does_not_count() -> None:
-    assert Template.of("{ Order no. }").fill({"Order no.": "7"}) == "7"
+    assert Template.parse("{ Order no. }").fill({"Order no.": "7"}) == "7"
 
 
 def test_a_brace_can_stand_before_a_placeholder() -> None:
-    assert Template.of('{{"id": {{{item}}}').fill({"item": "7"}) == '{"id": {7}}'
+    assert Template.parse('{{"id": {{{item}}}').fill({"item": "7"}) == '{"id": {7}}'
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,6 @@ def test_a_brace_can_stand_before_a_placeholder() -> None:
 def test_the_longest_task_is_parsed_fast(text: str) -> None:
     started = time.process_time()
 
-    Template.of(text)
+    Template.parse(text)
 
     assert time.process_time() - started < slowdown()

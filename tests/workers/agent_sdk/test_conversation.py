@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
-from handoff_queue.workers.agent_sdk.conversation import GO_ON, turns_of, with_cli_texts
+from handoff_queue.workers.agent_sdk.conversation import GO_ON, list_turns, with_cli_texts
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "The task."}]}
 LOOK = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"q": "a"}}
@@ -19,7 +19,7 @@ def a_call(*messages: dict[str, Any]) -> ModelCall:
 
 
 def test_a_recorded_call_has_the_name_in_the_cli_of_its_tool_and_its_result() -> None:
-    (turn,) = turns_of([OPENING, CALLED, RESULT])
+    (turn,) = list_turns([OPENING, CALLED, RESULT])
 
     assert turn.content == ({**LOOK, "name": "mcp__handoff__look"},)
     assert turn.results == (FOUND,)
@@ -29,8 +29,8 @@ def test_a_reply_without_calls_is_followed_by_the_prompt_of_the_loop() -> None:
     answer = {"role": "assistant", "content": [{"type": "text", "text": "no JSON"}]}
     fault = {"role": "user", "content": [{"type": "text", "text": "Write JSON."}]}
 
-    assert [turn.prompt for turn in turns_of([OPENING, answer, fault])] == ["Write JSON."]
-    assert [turn.prompt for turn in turns_of([OPENING, answer])] == [GO_ON]
+    assert [turn.prompt for turn in list_turns([OPENING, answer, fault])] == ["Write JSON."]
+    assert [turn.prompt for turn in list_turns([OPENING, answer])] == [GO_ON]
 
 
 def test_the_texts_of_the_cli_join_the_system_prompt_without_its_version() -> None:

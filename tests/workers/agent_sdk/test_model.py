@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.settings.agent_sdk_cli import cli_path
+from handoff_queue.shared.settings.agent_sdk_cli import find_cli_path
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
 from handoff_queue.workers.agent_sdk import cli_session
@@ -59,7 +59,7 @@ def cli_processes() -> list[int]:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if command.startswith(str(cli_path()).encode()) and int(parent) == os.getpid():
+        if command.startswith(str(find_cli_path()).encode()) and int(parent) == os.getpid():
             process_ids.append(int(folder.name))
     return process_ids
 
@@ -106,7 +106,7 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
 def test_a_handoff_continues_without_paying_for_its_earlier_turns() -> None:
     with run_of(LOOK_CALLS, answer_reply()) as (first, _, _looked):
         first.go()
-    *earlier, _answer = first.checkpoints.earlier_checkpoints()
+    *earlier, _answer = first.checkpoints.load_earlier_checkpoints()
     stored = MemoryCheckpoints()
     stored.checkpoint(*earlier)
 
@@ -161,7 +161,7 @@ def test_a_cli_that_dies_each_time_is_started_again_a_few_times_only(
     broken = tmp_path / "claude"
     broken.write_text(f"#!/bin/sh\necho start >> {starts}\nexit 3\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(cli_session, "cli_path", lambda: broken)
+    monkeypatch.setattr(cli_session, "find_cli_path", lambda: broken)
 
     with run_of() as (run, server, _):
         result = run.go()

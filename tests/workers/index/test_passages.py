@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.index.passages import MAX_CHARS, passages
+from handoff_queue.workers.index.passages import MAX_CHARS, split_passages
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=6_000)
 
@@ -13,7 +13,7 @@ TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=
 @given(TEXTS)
 def test_passages_are_in_order_and_omit_only_white_space(text: str) -> None:
     position = 0
-    for passage in passages(text):
+    for passage in split_passages(text):
         assert passage.start >= position
         assert not text[position : passage.start].strip()
         assert text[passage.start : passage.end].strip() == text[passage.start : passage.end] != ""
@@ -23,13 +23,13 @@ def test_passages_are_in_order_and_omit_only_white_space(text: str) -> None:
 
 @given(TEXTS)
 def test_no_passage_is_longer_than_the_limit(text: str) -> None:
-    assert all(passage.end - passage.start <= MAX_CHARS for passage in passages(text))
+    assert all(passage.end - passage.start <= MAX_CHARS for passage in split_passages(text))
 
 
 def test_a_short_text_is_one_passage() -> None:
     text = "# Title\n\nOne paragraph.\n\nAnother.\n"
 
-    (passage,) = passages(text)
+    (passage,) = split_passages(text)
 
     assert text[passage.start : passage.end] == text.strip()
 
@@ -37,7 +37,7 @@ def test_a_short_text_is_one_passage() -> None:
 def test_a_heading_begins_a_new_passage_which_keeps_it_and_the_title() -> None:
     text = "# Guide\n\nIntro.\n\n## Install\n\nRun it.\n"
 
-    first, second = passages(text)
+    first, second = split_passages(text)
 
     assert first.heading == "Guide"
     assert text[second.start : second.end] == "## Install\n\nRun it."
@@ -47,14 +47,14 @@ def test_a_heading_begins_a_new_passage_which_keeps_it_and_the_title() -> None:
 def test_a_long_paragraph_is_cut_between_sentences() -> None:
     text = " ".join(f"Sentence number {number} says something." for number in range(200))
 
-    pieces = [text[passage.start : passage.end] for passage in passages(text)]
+    pieces = [text[passage.start : passage.end] for passage in split_passages(text)]
 
     assert len(pieces) > 3
     assert all(piece.startswith("Sentence") and piece.endswith(".") for piece in pieces)
 
 
 def test_a_text_without_sentences_is_cut_at_the_limit() -> None:
-    assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [
+    assert [passage.end - passage.start for passage in split_passages("x" * 3_000)] == [
         MAX_CHARS,
         MAX_CHARS,
         200,

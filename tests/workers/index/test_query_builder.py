@@ -7,17 +7,17 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.text.search_words import MAX_WORDS, separate_cjk, words_of
-from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of
+from handoff_queue.shared.text.search_words import MAX_WORDS, find_words, separate_cjk
+from handoff_queue.workers.index.query_builder import build_phrase_query, build_prefix_queries
 
 
 @given(st.text())
 def test_every_text_makes_a_valid_full_text_query(text: str) -> None:
-    words = words_of(text)
+    words = find_words(text)
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5(body)")
 
-    for expression in (*map(phrase_of, words), *beginnings_of(words)):
+    for expression in (*map(build_phrase_query, words), *build_prefix_queries(words)):
         for query in (expression, f"body : ({expression})"):
             rows = connection.execute("SELECT * FROM t WHERE t MATCH ?", (query,))
             assert rows.fetchall() == []
@@ -25,16 +25,16 @@ def test_every_text_makes_a_valid_full_text_query(text: str) -> None:
 
 
 def test_operators_and_column_names_are_ordinary_words() -> None:
-    assert words_of('body:"x" NEAR(y*) OR z^2') == ("body", "x", "near", "y", "z", "2")
+    assert find_words('body:"x" NEAR(y*) OR z^2') == ("body", "x", "near", "y", "z", "2")
 
 
 def test_stop_words_are_dropped_unless_the_query_has_no_other_words() -> None:
-    assert words_of("What is the price of it?") == ("price",)
-    assert words_of("to be or not to be") == ("to", "be", "or", "not")
+    assert find_words("What is the price of it?") == ("price",)
+    assert find_words("to be or not to be") == ("to", "be", "or", "not")
 
 
 def test_a_query_is_cut_to_the_maximum_number_of_words() -> None:
-    assert len(words_of(" ".join(f"word{number}" for number in range(1_000)))) == MAX_WORDS
+    assert len(find_words(" ".join(f"word{number}" for number in range(1_000)))) == MAX_WORDS
 
 
 def test_characters_of_scripts_without_spaces_are_separate_words() -> None:
@@ -42,6 +42,6 @@ def test_characters_of_scripts_without_spaces_are_separate_words() -> None:
 
 
 def test_accents_of_latin_letters_make_no_difference_also_in_decomposed_texts() -> None:
-    assert words_of("Zürich") == words_of("Zu\u0308rich") == ("zurich",)
-    assert words_of("йога") == ("йога",), "a mark makes another letter in Cyrillic"
-    assert words_of("서울 ガラス") == ("서울", "ガラス")
+    assert find_words("Zürich") == find_words("Zu\u0308rich") == ("zurich",)
+    assert find_words("йога") == ("йога",), "a mark makes another letter in Cyrillic"
+    assert find_words("서울 ガラス") == ("서울", "ガラス")

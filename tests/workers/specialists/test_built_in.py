@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.specialists.lint import OVERLAP, lint, similarity
+from handoff_queue.shared.specialists.lint import OVERLAP, compute_similarity, lint
 from handoff_queue.workers.specialists import BUILT_IN
 
 TOOLS = {"search_documents", "read_document", "now", "web_search", "fetch_url"}
@@ -26,7 +26,10 @@ def test_the_lint_has_no_findings() -> None:
 
 
 def test_descriptions_do_not_overlap() -> None:
-    assert max(similarity([spec.description for spec in SPECS.values()]).values()) < OVERLAP - 0.05
+    assert (
+        max(compute_similarity([spec.description for spec in SPECS.values()]).values())
+        < OVERLAP - 0.05
+    )
 
 
 def test_a_specialist_that_works_only_on_its_input_cannot_reach_the_web() -> None:

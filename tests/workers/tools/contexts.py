@@ -11,8 +11,8 @@ import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.ids import JobId, handoff_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.ids import JobId, build_handoff_id
+from handoff_queue.shared.types.message import compute_digest
 from tests.workers.index.documents_in_memory import Library
 
 
@@ -31,7 +31,7 @@ class ToolHarness:
         self._calls = 0
         self.context = ToolContext(
             job_id=JobId("j-0123456789ab"),
-            handoff_id=handoff_id("research", 1),
+            handoff_id=build_handoff_id("research", 1),
             manifest=self.library.manifest,
             text_of=self.library.text_of,
             keep_document=self._keep,
@@ -41,7 +41,9 @@ class ToolHarness:
     def _keep(self, source: str, media_type: str, text: str) -> Document:
         self.kept_documents[source] = (media_type, text)
         self.library.add(text)
-        return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+        return Document(
+            path=source, digest=compute_digest(text), media_type=media_type, chars=len(text)
+        )
 
     def call(self, tool: Tool, **arguments: object) -> str:
         """Call the tool, and return its text."""

@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.network.ssrf_guard import Resolver
 from handoff_queue.workers.tools.fetch_url import Web, fetch_url_tool
 from handoff_queue.workers.tools.read_document import MAX_CHARS
-from handoff_queue.workers.tools.web_search import search_of_hosts, web_search_tool
+from handoff_queue.workers.tools.web_search import build_web_search_tool, limit_search_to_hosts
 from tests.shared.documents.sample_files import pdf_with
 from tests.workers.tools.contexts import ToolHarness, page_in
 from tests.workers.tools.servers import Page, loopback_only, resolve_to_loopback, serving
@@ -345,7 +345,7 @@ def test_a_host_that_resembles_a_listed_host_is_refused(host: str) -> None:
 
 
 def test_a_search_finds_pages_of_the_listed_hosts_only() -> None:
-    search = search_of_hosts(web_search_tool(), ("b.example", "*.a.example"))
+    search = limit_search_to_hosts(build_web_search_tool(), ("b.example", "*.a.example"))
 
     assert search.server_param is not None
     assert search.server_param["allowed_domains"] == ["a.example", "b.example"]

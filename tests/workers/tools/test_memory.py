@@ -22,14 +22,14 @@ from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, MEMORY_FULL,
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
 from handoff_queue.supervisor.client.memory_notes import write_note
 from handoff_queue.testing import tool_call_reply
-from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from tests.doubles.agent_runs import answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.jobs import a_job
 from tests.workers.tools.contexts import ToolHarness
 
-TOOL = memory_tool()
+TOOL = build_memory_tool()
 GUIDE = "Qdrant is written in Rust. Its licence is Apache 2.0."
 NEW = {
     "command": "create",
@@ -81,7 +81,7 @@ def notes_of(harness: ToolHarness, query: str) -> list[dict[str, Any]]:
 
 
 def date_of_note(store: Store) -> str:
-    (entry,) = store.notes.all("acme")
+    (entry,) = store.notes.list_all("acme")
     return datetime.fromtimestamp(entry.note.at, UTC).strftime("%Y-%m-%d")
 
 
@@ -112,9 +112,9 @@ def test_one_reply_can_delete_notes_and_write_them_again(store: Store, first: To
         {"type": "tool_use", "id": str(number), "name": TOOL.name, "input": values}
         for number, values in enumerate(arguments)
     ]
-    list(ToolThreads({TOOL.name: TOOL}, first.context).results_of(blocks, lambda: None))
+    list(ToolThreads({TOOL.name: TOOL}, first.context).run_calls(blocks, lambda: None))
 
-    assert [entry.note.text for entry in store.notes.all("acme")] == [
+    assert [entry.note.text for entry in store.notes.list_all("acme")] == [
         "Qdrant is written in Rust."
     ] * 8
 
@@ -344,12 +344,12 @@ def test_an_agent_cannot_change_move_or_remove_a_note_that_a_person_edited(
     first.call(TOOL, **NEW)
     first.call(TOOL, **{**NEW, "path": "qdrant/language"})
     edited = write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
-    before = store.notes.all("acme")
+    before = store.notes.list_all("acme")
 
     problem = first.failure(TOOL, **{"path": "/memories/qdrant/licence.md", **change})
 
     assert "a person wrote /memories/qdrant/licence: leave this note" in problem
-    assert store.notes.all("acme") == before
+    assert store.notes.list_all("acme") == before
     assert edited in [entry.note for entry in before]
 
 
@@ -368,22 +368,22 @@ def test_no_command_changes_all_notes_of_a_subject(
 ) -> None:
     first.call(TOOL, **NEW)
     write_note(store, "qdrant/terms", "Ask the lawyers.", "acme", None)
-    before = store.notes.all("acme")
+    before = store.notes.list_all("acme")
 
     moved = {"path": path, "old_path": path, "new_path": "other/licence"}
     problem = first.failure(TOOL, command=command, **moved)
     assert f"Cannot {command} {directory}" in problem
-    assert store.notes.all("acme") == before
+    assert store.notes.list_all("acme") == before
 
 
 def test_a_note_is_not_renamed_onto_another_note(store: Store, first: ToolHarness) -> None:
     first.call(TOOL, **NEW)
     first.call(TOOL, **{**NEW, "path": "qdrant/terms", "file_text": "Qdrant has terms."})
-    before = store.notes.all("acme")
+    before = store.notes.list_all("acme")
 
     renamed = {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"}
     assert "The destination /memories/qdrant/terms already exists" in first.failure(TOOL, **renamed)
-    assert store.notes.all("acme") == before
+    assert store.notes.list_all("acme") == before
 
 
 @pytest.mark.parametrize("command", ["insert", "delete"])
@@ -392,18 +392,18 @@ def test_a_person_who_edits_a_note_during_the_call_keeps_it(
 ) -> None:
     """The store compares the note with the note that the call has read."""
     first.call(TOOL, **NEW)
-    read = HandoffNotes.all
+    read = HandoffNotes.list_all
 
     def edited_after_the_read(notes: HandoffNotes) -> list[Note]:
         stored = read(notes)
         write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
         return stored
 
-    monkeypatch.setattr(HandoffNotes, "all", edited_after_the_read)
+    monkeypatch.setattr(HandoffNotes, "list_all", edited_after_the_read)
     assert "in the meantime" in first.failure(
         TOOL, **{**NEW, "insert_text": "x", "command": command}
     )
-    (kept,) = store.notes.all("acme")
+    (kept,) = store.notes.list_all("acme")
     assert kept.note.text == "Ask the lawyers."
 
 

@@ -11,7 +11,7 @@ from anthropic.tools import BetaLocalFilesystemMemoryTool
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.store.store import Store
-from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.memory_commands import MAX_LISTED, MemoryCommands
 from tests.doubles.jobs import a_job
 from tests.workers.tools.contexts import ToolHarness
@@ -65,7 +65,7 @@ def reply_of_sdk(tool: BetaLocalFilesystemMemoryTool, command: dict[str, Any]) -
 
 def reply(harness: ToolHarness, command: dict[str, Any]) -> str:
     try:
-        return harness.call(memory_tool(), **command, **EVIDENCE)
+        return harness.call(build_memory_tool(), **command, **EVIDENCE)
     except ToolFailed as error:
         return str(error)
 
@@ -146,7 +146,7 @@ def test_the_list_of_notes_is_that_of_the_sdks_own_tool(
 
 def test_the_commands_implement_the_interface_of_the_sdk() -> None:
     assert issubclass(MemoryCommands, BetaAbstractMemoryTool)
-    definition = memory_tool().input_schema["properties"]
+    definition = build_memory_tool().input_schema["properties"]
     assert definition["command"]["enum"] == [
         "search",
         "view",
@@ -176,7 +176,7 @@ def test_a_path_may_lack_its_root_or_have_a_suffix(harness: ToolHarness, path: s
 def test_a_replacement_that_is_repeated_after_a_kill_has_the_same_reply(
     harness: ToolHarness,
 ) -> None:
-    with_call(harness, "t1").call(memory_tool(), **CREATE, **EVIDENCE)
+    with_call(harness, "t1").call(build_memory_tool(), **CREATE, **EVIDENCE)
     change = {**REPLACE, "old_str": "free", "new_str": "free for all"}
 
     replies = [reply(with_call(harness, "t2"), change) for _ in range(2)]

@@ -28,7 +28,7 @@ def write_tool(folder: Path, name: str) -> Path:
 
 
 def test_a_specialist_gets_its_named_tools_in_its_order(tmp_path: Path) -> None:
-    tools = registry(tmp_path).tools_for(["now", "search_documents", "now"])
+    tools = registry(tmp_path).get_tools(["now", "search_documents", "now"])
 
     assert [tool.name for tool in tools] == ["now", "search_documents"]
 
@@ -37,12 +37,12 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
     with pytest.raises(
         InvalidTool, match="unknown tool 'search_document': did you mean search_documents"
     ):
-        registry(tmp_path).tools_for(["search_document"])
+        registry(tmp_path).get_tools(["search_document"])
 
 
 def test_the_rules_name_the_built_in_tools_whose_results_are_not_sources(tmp_path: Path) -> None:
     built_in = registry(tmp_path, offline=False)
-    tools = built_in.tools_for([name for name in BUILT_IN if name in built_in.names])
+    tools = built_in.get_tools([name for name in BUILT_IN if name in built_in.names])
 
     assert {tool.name for tool in tools if not tool.is_source} == {*NO_SOURCES}
 
@@ -50,7 +50,7 @@ def test_the_rules_name_the_built_in_tools_whose_results_are_not_sources(tmp_pat
 def test_web_search_is_known_but_not_offered_by_the_offline_model(tmp_path: Path) -> None:
     offline = registry(tmp_path, offline=True)
 
-    assert offline.tools_for(["web_search", "now"]) == offline.tools_for(["now"])
+    assert offline.get_tools(["web_search", "now"]) == offline.get_tools(["now"])
     assert "web_search" in offline.names
     assert "offline" in offline.not_offered["web_search"]
 
@@ -58,7 +58,7 @@ def test_web_search_is_known_but_not_offered_by_the_offline_model(tmp_path: Path
 def test_code_of_the_provider_is_not_offered_by_the_offline_model(tmp_path: Path) -> None:
     offline = registry(tmp_path, offline=True)
 
-    assert offline.tools_for(["code_execution", "now"]) == offline.tools_for(["now"])
+    assert offline.get_tools(["code_execution", "now"]) == offline.get_tools(["now"])
 
 
 def test_a_file_names_a_sandbox_and_not_its_tool(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_file_names_a_sandbox_and_not_its_tool(tmp_path: Path) -> None:
 
 
 def test_web_search_is_the_providers_own_with_a_real_model(tmp_path: Path) -> None:
-    (tool,) = registry(tmp_path, offline=False).tools_for(["web_search"])
+    (tool,) = registry(tmp_path, offline=False).get_tools(["web_search"])
 
     assert tool.run is None
     assert tool.server_param == {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
@@ -109,7 +109,7 @@ def test_two_folders_cannot_share_a_name(tmp_path: Path) -> None:
 
 
 def test_every_built_in_tool_has_a_closed_schema_and_states_its_purpose(tmp_path: Path) -> None:
-    for tool in registry(tmp_path, offline=False).tools_for(BUILT_IN):
+    for tool in registry(tmp_path, offline=False).get_tools(BUILT_IN):
         assert tool.input_schema["additionalProperties"] is False
         assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])
         assert len(tool.description) > 20

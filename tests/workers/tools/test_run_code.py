@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.run_code import MAX_INPUT_BYTES, MAX_PRINTED_CHARS, run_code_tool
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
@@ -46,7 +46,7 @@ def answer(harness: ToolHarness, sandbox: Sandbox, **arguments: Any) -> dict[str
     return answered
 
 
-@pytest.mark.parametrize("named", ["data/sales.csv", "sales.csv", digest_of(SALES)])
+@pytest.mark.parametrize("named", ["data/sales.csv", "sales.csv", compute_digest(SALES)])
 def test_an_input_is_a_document_by_its_path_or_its_digest(named: str) -> None:
     sandbox = Sandbox()
 
@@ -105,7 +105,7 @@ def test_an_output_file_is_stored_and_named_by_its_digest_and_size() -> None:
 
     (file,) = answer(harness, Sandbox(files=files(table=SALES.encode())))["files"]
 
-    assert (file["digest"], file["bytes"]) == (digest_of(SALES), len(SALES))
+    assert (file["digest"], file["bytes"]) == (compute_digest(SALES), len(SALES))
     assert harness.kept_documents == {file["source"]: ("text/plain", SALES)}
 
 
@@ -179,7 +179,7 @@ def test_the_result_and_its_files_have_the_origin_of_the_tool() -> None:
 
     assert observed.origins == ("tool run_code",)
     (source,) = harness.kept_documents
-    page = Document(path=source, digest=digest_of("x"), media_type="text/plain", chars=1)
+    page = Document(path=source, digest=compute_digest("x"), media_type="text/plain", chars=1)
     harness.context = replace(harness.context, load_fetched_pages=lambda: (page,))
     assert harness.output(read_document_tool(), source=source).origins == ("tool run_code",)
 
@@ -194,4 +194,4 @@ def test_code_reads_its_inputs_and_writes_its_outputs() -> None:
     )
 
     assert (answered["exit_code"], answered["stdout"]) == (0, "done\n")
-    assert answered["files"][0]["digest"] == digest_of(SALES)
+    assert answered["files"][0]["digest"] == compute_digest(SALES)

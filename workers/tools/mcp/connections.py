@@ -28,9 +28,9 @@ from handoff_queue.shared.network.ssrf_guard import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
 from handoff_queue.workers.tools.hosted_tools import read_variables
 from handoff_queue.workers.tools.mcp.allowance import ByteAllowance
-from handoff_queue.workers.tools.mcp.http import http_client
-from handoff_queue.workers.tools.mcp.stdio import stdio_transport
-from handoff_queue.workers.tools.mcp.tool_pinning import check_pinned, listing_of
+from handoff_queue.workers.tools.mcp.http import create_http_client
+from handoff_queue.workers.tools.mcp.stdio import open_stdio_transport
+from handoff_queue.workers.tools.mcp.tool_pinning import check_pinned, fetch_listing
 
 CLOSE_S = 5.0
 """Longest time in seconds to close all connections."""
@@ -85,7 +85,7 @@ class McpConnections:
         """
         return self._run(self._call(server, tool, arguments))
 
-    def listing(self, server: AcceptedServer) -> Listing:
+    def fetch_listing(self, server: AcceptedServer) -> Listing:
         """Return the tools that a server lists now.
 
         Raises:
@@ -136,19 +136,19 @@ class McpConnections:
         await asyncio.get_running_loop().shutdown_asyncgens()
 
     async def _list_now(self, server: AcceptedServer) -> Listing:
-        connection = self._connection(server)
+        connection = self._get_connection(server)
         try:
             async with asyncio.timeout(server.config.timeout_s):
-                return await listing_of(await asyncio.shield(connection.ready))
+                return await fetch_listing(await asyncio.shield(connection.ready))
         except Exception as error:  # noqa: BLE001 (a foreign server may cause any)
-            raise _failure(connection, error) from None
+            raise _build_failure(connection, error) from None
         finally:
             self._retire(connection)
 
     async def _call(
         self, server: AcceptedServer, tool: str, arguments: dict[str, Any]
     ) -> CallToolResult:
-        connection = self._connection(server)
+        connection = self._get_connection(server)
         connection.in_flight += 1
         connection.allowance.refill()
         may_have_run = False
@@ -156,7 +156,7 @@ class McpConnections:
             async with asyncio.timeout(server.config.timeout_s):
                 client = await asyncio.shield(connection.ready)
                 if connection.listing is None:
-                    connection.listing = await listing_of(client)
+                    connection.listing = await fetch_listing(client)
                 check_pinned(server, connection.listing, tool)
                 params = CallToolRequestParams(name=tool, arguments=arguments)
                 may_have_run = True
@@ -168,7 +168,7 @@ class McpConnections:
         except Exception as error:  # noqa: BLE001 (a foreign server may cause any)
             if not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED:
                 self._retire(connection)
-            failure = _failure(connection, error)
+            failure = _build_failure(connection, error)
             if may_have_run:
                 failure = ToolFailed(f"{failure}; the call may have run")
             raise failure from None
@@ -176,7 +176,7 @@ class McpConnections:
             connection.in_flight -= 1
             _close_if_unused(connection)
 
-    def _connection(self, server: AcceptedServer) -> _Connection:
+    def _get_connection(self, server: AcceptedServer) -> _Connection:
         """Return the open connection to a server, or a new one."""
         key = str(server.file), server.name
         known = self._open_connections.get(key)
@@ -214,7 +214,7 @@ async def _keep_open(connection: _Connection) -> None:
 
     async def open_connection() -> None:
         async with (
-            _transport_of(connection) as transport,
+            _open_transport(connection) as transport,
             Client(transport, message_handler=on_message, cache=None) as client,
         ):
             connection.ready.set_result(client)
@@ -229,12 +229,12 @@ async def _keep_open(connection: _Connection) -> None:
     (error,) = await asyncio.gather(opening, return_exceptions=True)
     connection.end_event.set()
     if not connection.ready.done():
-        connection.ready.set_exception(_first_cause(error or OSError("closed")))
+        connection.ready.set_exception(_find_first_cause(error or OSError("closed")))
         connection.ready.exception()  # a call may have stopped waiting
 
 
 @asynccontextmanager
-async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
+async def _open_transport(connection: _Connection) -> AsyncIterator[Any]:
     """Yield the transport of a server, with the values of its variables.
 
     Raises:
@@ -245,7 +245,7 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
     if config.url is None:
         environment = {name: variables[name] for name in config.env}
         environment.setdefault("PATH", os.environ.get("PATH", os.defpath))
-        yield stdio_transport(
+        yield open_stdio_transport(
             config.command,
             environment,
             server.file.parent.resolve(),
@@ -256,22 +256,22 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
     headers: dict[str, str] = {}
     for name, value in config.headers.items():
         headers[name] = with_values(value, variables)
-    async with http_client(
+    async with create_http_client(
         headers, connection.allowance, allow_private=config.allow_private
     ) as client:
         yield streamable_http_client(config.url, http_client=client)
 
 
-def _first_cause(error: BaseException) -> BaseException:
+def _find_first_cause(error: BaseException) -> BaseException:
     """Return the first error that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _failure(connection: _Connection, error: BaseException) -> ToolFailed:
+def _build_failure(connection: _Connection, error: BaseException) -> ToolFailed:
     """Return the error of a call in one line for the model."""
-    server, cause = connection.server, _first_cause(error)
+    server, cause = connection.server, _find_first_cause(error)
     if isinstance(cause, ToolFailed):
         return cause
     if connection.allowance.is_exceeded:

@@ -10,13 +10,13 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from handoff_queue.shared.network.pinned_transport import HeadLimit, core_request
+from handoff_queue.shared.network.pinned_transport import HeadLimit, convert_request
 from handoff_queue.shared.network.ssrf_guard import (
     Policy,
     accepts_any_address,
     check_addresses,
     is_public,
-    system_resolver,
+    resolve_with_system,
 )
 from handoff_queue.workers.tools.mcp.allowance import (
     PIECE_BYTES,
@@ -31,7 +31,7 @@ _MAX_ADDRESSES = 3
 _CHARSETS = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
-def http_client(
+def create_http_client(
     headers: Mapping[str, str], allowance: ByteAllowance, *, allow_private: bool
 ) -> httpx2.AsyncClient:
     """Return a client without proxies and redirects, whose responses use up an allowance."""
@@ -50,13 +50,13 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, policy: Policy, allowance: ByteAllowance) -> None:
         self._allowance = allowance
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls(), network_backend=_CheckedBackend(policy), retries=0
+            ssl_context=_create_tls_context(), network_backend=_CheckedBackend(policy), retries=0
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self._allowance.take(REQUEST_BYTES)
         assert isinstance(request.stream, httpx2.AsyncByteStream)
-        response = await self._pool.handle_async_request(core_request(request))
+        response = await self._pool.handle_async_request(convert_request(request))
         stream = response.extensions["network_stream"]
         if isinstance(stream, _LimitedStream):
             stream.head.end()
@@ -65,7 +65,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         if encoding.strip().lower() not in ("", "identity"):
             await response.aclose()
             raise httpx2.DecodingError("the response is compressed, which was not asked for")
-        charset = _charset_of(headers)
+        charset = _find_charset(headers)
         if charset not in _CHARSETS:  # its values could not be counted
             await response.aclose()
             raise httpx2.DecodingError("the response is not UTF-8")
@@ -80,12 +80,12 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-def _charset_of(headers: httpx2.Headers) -> str:
+def _find_charset(headers: httpx2.Headers) -> str:
     """Return the charset of a response as the package `httpx2` reads it; "" if there is none."""
     return (httpx2.Response(200, headers=headers).charset_encoding or "").lower()
 
 
-def _tls() -> ssl.SSLContext:
+def _create_tls_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
@@ -123,7 +123,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         addresses = await asyncio.to_thread(
-            check_addresses, host, port, system_resolver, self._policy
+            check_addresses, host, port, resolve_with_system, self._policy
         )
         for address in addresses[:_MAX_ADDRESSES]:
             try:

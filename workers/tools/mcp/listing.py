@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 
 
-def listings_of(file: Path) -> dict[str, dict[str, object]]:
+def read_listings(file: Path) -> dict[str, dict[str, object]]:
     """Return the listing of each server of a file, with the tools that the file names.
 
     Raises:
@@ -30,7 +30,7 @@ def listings_of(file: Path) -> dict[str, dict[str, object]]:
         for name, config in servers.items():
             server = AcceptedServer(name, config, {}, file.resolve())
             try:
-                listed_tools = connections.listing(server)
+                listed_tools = connections.fetch_listing(server)
             except ToolFailed as error:
                 raise UserError(str(error)) from None
             if missing := [tool for tool in config.tools if tool not in listed_tools]:
@@ -47,7 +47,7 @@ def listings_of(file: Path) -> dict[str, dict[str, object]]:
 def main(arguments: list[str]) -> int:
     """Print the listings, or one line about the error."""
     try:
-        listings = listings_of(Path(arguments[0]))
+        listings = read_listings(Path(arguments[0]))
     except HandoffError as error:
         sys.stderr.write(f"{error}\n")
         return UserError.exit_code

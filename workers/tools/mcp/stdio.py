@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from handoff_queue.shared.local.parent_death_guard import guarded_command
+from handoff_queue.shared.local.parent_death_guard import build_guarded_command
 from handoff_queue.workers.tools.mcp.allowance import ByteAllowance, JsonStream, TooManyBytes
 
 GRACE_S = 0.5
@@ -32,7 +32,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def stdio_transport(
+async def open_stdio_transport(
     command: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
@@ -51,7 +51,7 @@ async def stdio_transport(
         OSError: the command cannot be started.
     """
     process = await asyncio.create_subprocess_exec(
-        *guarded_command(list(command)),
+        *build_guarded_command(list(command)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -90,7 +90,7 @@ async def _read(
                 json_stream.take(piece)
                 *lines, rest = piece.split(b"\n")
                 for line in lines:
-                    await received.send(_message_in(b"".join((*pieces, line))))
+                    await received.send(_parse_message(b"".join((*pieces, line))))
                     pieces.clear()
                 pieces.append(rest)
     except (TooManyBytes, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -99,7 +99,7 @@ async def _read(
         end_event.set()
 
 
-def _message_in(line: bytes) -> SessionMessage | Exception:
+def _parse_message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:

@@ -37,20 +37,20 @@ def check_pinned(server: AcceptedServer, listing: Listing, tool: str) -> None:
         )
 
 
-async def listing_of(client: Client) -> Listing:
+async def fetch_listing(client: Client) -> Listing:
     """Return all tools of a server, in the form that a person accepts."""
     listing: dict[str, dict[str, Any]] = {}
     cursor = None
     for _ in range(MAX_PAGES):
         page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         for tool in page.tools:
-            listing[tool.name] = _entry_of(tool)
+            listing[tool.name] = _build_entry(tool)
         cursor = page.next_cursor
         if cursor is None:
             return listing
     raise OSError(f"its list of tools has more than {MAX_PAGES} pages")
 
 
-def _entry_of(tool: Tool) -> dict[str, Any]:
+def _build_entry(tool: Tool) -> dict[str, Any]:
     """Return the fields of a tool that a person accepts."""
     return tool.model_dump(by_alias=True, mode="json", exclude_none=True, include=_FIELDS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
 from handoff_queue.shared.agent.tool import (
     ANY_HOST,
     Image,
@@ -19,10 +19,10 @@ from handoff_queue.shared.agent.tool import (
     ToolFailed,
     ToolOutput,
 )
-from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT, image_of
-from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT, parse_image
+from handoff_queue.shared.settings.optional_packages import describe_missing_package
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
-from handoff_queue.shared.types.origins import mcp_origin
+from handoff_queue.shared.types.origins import build_mcp_origin
 from handoff_queue.workers.tools.hosted_tools import without_secrets
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Effects:
     sends: bool
 
 
-def effects_of(hints: Mapping[str, Any]) -> Effects:
+def derive_effects(hints: Mapping[str, Any]) -> Effects:
     """Return the effects of a tool with these accepted hints.
 
     A missing hint has the default of MCP, which is the worst case. Of two hints that contradict
@@ -79,7 +79,7 @@ def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
     if not servers:
         return McpTools()
     if find_spec("mcp") is None:
-        why = missing("mcp", "a tool of an MCP server", "mcp")
+        why = describe_missing_package("mcp", "a tool of an MCP server", "mcp")
         not_offered: dict[str, str] = {}
         for server in servers:
             not_offered |= dict.fromkeys(server.tools, why)
@@ -88,7 +88,7 @@ def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
     tools: dict[str, Tool] = {}
     for server in servers:
         for name, own_name in server.tools.items():
-            tools[name] = _tool(connections, server, name, own_name)
+            tools[name] = _build_tool(connections, server, name, own_name)
     return McpTools(tools, close=connections.close)
 
 
@@ -114,16 +114,18 @@ class _LazyConnections:
                 self._connections.close()
 
 
-def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_name: str) -> Tool:
+def _build_tool(
+    connections: _LazyConnections, server: AcceptedServer, name: str, own_name: str
+) -> Tool:
     """Return a tool of a server, as a person has accepted it."""
     definition = server.listing[own_name]
-    effects = effects_of(definition.get("annotations", {}))
+    effects = derive_effects(definition.get("annotations", {}))
     secrets = server.config.variables
 
     def run(arguments: dict[str, Any], _: ToolContext) -> ToolOutput:
         try:
             result = connections.call(server, own_name, arguments)
-            output = _output_of(name, result, definition.get("outputSchema"))
+            output = _convert_output(name, result, definition.get("outputSchema"))
         except ToolFailed as error:
             raise ToolFailed(without_secrets(str(error), secrets)) from None
         return ToolOutput(without_secrets(output.text, secrets), output.images)
@@ -138,11 +140,13 @@ def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_
         timeout_s=server.config.timeout_s + _AFTER_TIMEOUT_S,
         acts=effects.acts,
         sends=(ANY_HOST,) if effects.sends else (),
-        origins=(mcp_origin(server.name),),
+        origins=(build_mcp_origin(server.name),),
     )
 
 
-def _output_of(name: str, result: CallToolResult, schema: Mapping[str, Any] | None) -> ToolOutput:
+def _convert_output(
+    name: str, result: CallToolResult, schema: Mapping[str, Any] | None
+) -> ToolOutput:
     """Return the text and the images of a result.
 
     Raises:
@@ -184,7 +188,7 @@ def _add_image(data: str, images: list[Image]) -> str:
         decoded = b64decode(data, validate=True)
     except ValueError:  # no base64, or no ASCII
         decoded = b""
-    image = image_of(decoded)
+    image = parse_image(decoded)
     if image is None:
         return "[an image of an unknown kind: left out]"
     images.append(image)
@@ -193,7 +197,7 @@ def _add_image(data: str, images: list[Image]) -> str:
 
 def _check_structure(name: str, value: Any, schema: Mapping[str, Any]) -> None:
     try:
-        problem = problem_with(value, schema)
+        problem = find_problem(value, schema)
     except BrokenSchema as error:
         problem = str(error)
     if problem:

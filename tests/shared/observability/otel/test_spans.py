@@ -20,9 +20,9 @@ from handoff_queue.shared.observability.telemetry import Telemetry, _implementat
 from handoff_queue.shared.observability.trace_ids import (
     JobSpan,
     StoredTrace,
-    handoff_span,
-    job_span,
-    place_of,
+    derive_handoff_span,
+    derive_job_span,
+    find_position,
 )
 from handoff_queue.shared.types.errors import ModelRejected, StoreUnavailable
 from handoff_queue.shared.types.handoff import StopReason
@@ -180,7 +180,9 @@ def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_en
     assert agent.context is not None
     assert first.parent is not None
     assert (
-        first.parent.span_id == agent.context.span_id == handoff_span(JOB, a_handoff().handoff_id)
+        first.parent.span_id
+        == agent.context.span_id
+        == derive_handoff_span(JOB, a_handoff().handoff_id)
     )
     assert agent.start_time == 1_000_500_000_000, "of its first claim"
 
@@ -198,7 +200,7 @@ def test_a_dropped_handoff_has_a_span() -> None:
 def test_a_handoff_is_below_the_span_that_runs_it_unless_it_began_earlier(
     earlier_s: float, is_within: bool
 ) -> None:
-    recorded, place = RecordedTelemetry(), place_of(JOB, lambda _: StoredTrace())
+    recorded, place = RecordedTelemetry(), find_position(JOB, lambda _: StoredTrace())
     began_at = time.time() - earlier_s
     run, handoff = (
         recorded.telemetry._tracer.start_as_current_span("run"),
@@ -226,8 +228,8 @@ def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
     assert job.context is not None
     assert (job.parent, job.context.trace_id, job.context.span_id) == (
         None,
-        place_of(JOB, lambda _: StoredTrace()).trace_id,
-        job_span(JOB),
+        find_position(JOB, lambda _: StoredTrace()).trace_id,
+        derive_job_span(JOB),
     )
     assert (job.start_time, job.end_time) == (10_000_000_000, 12_000_000_000)
 
@@ -256,4 +258,4 @@ def test_without_a_store_only_the_place_in_the_callers_trace_is_lost() -> None:
 
     parent = recorded.spans["published"].parent
     assert parent is not None
-    assert parent.span_id == job_span(JOB)
+    assert parent.span_id == derive_job_span(JOB)

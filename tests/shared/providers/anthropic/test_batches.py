@@ -51,7 +51,7 @@ def test_a_batch_gives_the_reply_of_its_call(batches: ProviderBatches) -> None:
     assert (created.status, created.requests) == (BatchStatus.IN_PROGRESS, 1)
     assert abs(created.created_at - time.time()) < 60
     assert batches.retrieve(created.batch_id).status is BatchStatus.ENDED
-    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    outcome = batches.fetch_outcome(created.batch_id, "one", CALL.model)
     assert outcome is not None
     assert outcome.reply is not None
     assert outcome.reply.content == ({"type": "text", "text": "Hello to you."},)
@@ -64,7 +64,7 @@ def test_a_reply_from_a_batch_may_call_tools(
     server.script = lambda _request: tool_call_reply(("look", {"q": "a"}))
     created = batches.create("one", CALL)
     batches.retrieve(created.batch_id)
-    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    outcome = batches.fetch_outcome(created.batch_id, "one", CALL.model)
     assert outcome is not None
     assert outcome.reply is not None
     assert outcome.reply.stop_reason == "tool_use"
@@ -74,7 +74,7 @@ def test_a_reply_from_a_batch_may_call_tools(
 def test_a_batch_has_no_call_of_another_name(batches: ProviderBatches) -> None:
     created = batches.create("one", CALL)
     batches.retrieve(created.batch_id)
-    assert batches.outcome(created.batch_id, "other", CALL.model) is None
+    assert batches.fetch_outcome(created.batch_id, "other", CALL.model) is None
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_cancelled_batch_ends_without_a_reply(
     created = batches.create("one", CALL)
     batches.cancel(created.batch_id)
     wait_until(lambda: batches.retrieve(created.batch_id).status is BatchStatus.ENDED)
-    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    outcome = batches.fetch_outcome(created.batch_id, "one", CALL.model)
     assert outcome is not None
     assert (outcome.reply, outcome.why) == (None, "canceled")
     assert server.batches.paid == []
@@ -119,7 +119,7 @@ def test_an_error_in_a_batch_is_an_outcome_with_the_words_of_the_provider(
     server.script = lambda _request: error_reply(529, "too much to do", "overloaded_error")
     created = batches.create("one", CALL)
     batches.retrieve(created.batch_id)
-    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    outcome = batches.fetch_outcome(created.batch_id, "one", CALL.model)
     assert outcome is not None
     assert outcome.reply is None
     assert outcome.why.startswith("errored: ")
@@ -130,7 +130,7 @@ def test_an_expired_batch_has_no_reply(server: MessagesServer, batches: Provider
     server.batches.duration_s, server.batches.expires_s = 3_600, 0
     created = batches.create("one", CALL)
     wait_until(lambda: batches.retrieve(created.batch_id).status is BatchStatus.ENDED)
-    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    outcome = batches.fetch_outcome(created.batch_id, "one", CALL.model)
     assert outcome is not None
     assert outcome.why == "expired"
 
@@ -195,7 +195,7 @@ def test_the_id_of_a_batch_names_no_other_path_of_the_server(name: str) -> None:
         asks: list[Callable[[], object]] = [
             lambda: batches.retrieve(name),
             lambda: batches.cancel(name),
-            lambda: batches.outcome(name, "call", "some-model"),
+            lambda: batches.fetch_outcome(name, "call", "some-model"),
         ]
         for ask in asks:
             with pytest.raises(ModelRejected, match="not the id of a batch"):
@@ -213,7 +213,7 @@ def send_a_wrong_batch() -> None:
         assert model.batches is not None
         created = model.batches.create("one", wrong)
         model.batches.retrieve(created.batch_id)
-        outcome = model.batches.outcome(created.batch_id, "one", "m")
+        outcome = model.batches.fetch_outcome(created.batch_id, "one", "m")
         assert outcome is not None
         assert outcome.why.startswith("errored")
 
@@ -222,4 +222,4 @@ def test_the_offline_model_has_no_batches() -> None:
     from handoff_queue.shared.runtime.models import Models
     from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
-    assert Models(Settings(offline=True)).batches_of(OFFLINE_MODEL) is None
+    assert Models(Settings(offline=True)).get_batches(OFFLINE_MODEL) is None

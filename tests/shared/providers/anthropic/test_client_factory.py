@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import anthropic
-from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import create_model
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
@@ -49,7 +49,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -
             **environment,
         }.items():
             monkeypatch.setenv(name, value)
-        model = model_from(Settings())
+        model = create_model(Settings())
         assert isinstance(model, AnthropicModel)
         model.reply(CALL, lambda _progress: None)
         model.close()
@@ -101,7 +101,7 @@ def test_an_empty_base_url_counts_as_unset(
     for name, value in {"ANTHROPIC_API_KEY": "sk-of-mine", **environment}.items():
         monkeypatch.setenv(name, value)
 
-    model = model_from(Settings())
+    model = create_model(Settings())
 
     assert isinstance(model, AnthropicModel)
     assert isinstance(model._client, anthropic.AsyncAnthropic)
@@ -111,11 +111,11 @@ def test_an_empty_base_url_counts_as_unset(
 
 def test_a_real_model_without_a_key_names_the_setting() -> None:
     with pytest.raises(MissingCredentials, match="ANTHROPIC_API_KEY"):
-        model_from(Settings(offline=False))
+        create_model(Settings(offline=False))
 
 
 def test_without_settings_the_offline_model_is_used() -> None:
-    model = model_from(Settings())
+    model = create_model(Settings())
     assert isinstance(model, AnthropicModel)
     assert model.reply(CALL, lambda _progress: None).content
     model.close()
@@ -124,7 +124,7 @@ def test_without_settings_the_offline_model_is_used() -> None:
 @pytest.mark.parametrize("provider", ["bedrock", "vertex", "foundry"])
 def test_a_provider_that_lacks_packages_or_settings_says_so_in_one_line(provider: str) -> None:
     with pytest.raises(UserError) as caught:
-        model_from(Settings.model_validate({"model_provider": provider}))
+        create_model(Settings.model_validate({"model_provider": provider}))
     assert f"HANDOFF_MODEL_PROVIDER={provider}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -137,6 +137,6 @@ def test_a_providers_resource_that_makes_no_address_is_named_and_not_shown(
         monkeypatch.setenv("ANTHROPIC_FOUNDRY_RESOURCE", resource)
 
         with pytest.raises(UserError, match="correct ANTHROPIC_FOUNDRY_RESOURCE") as caught:
-            model_from(Settings.model_validate({"model_provider": "foundry"}))
+            create_model(Settings.model_validate({"model_provider": "foundry"}))
 
         assert "canary" not in str(caught.value)

@@ -35,10 +35,10 @@ SUMMARIZED = replace(CALL, compaction="Be brief.", output_schema=None)
 
 def test_the_capabilities_of_a_model_are_asked_for_once(serve: Serve) -> None:
     model, server = serve(in_turn(text_reply("Hello.")))
-    assert model.context_edits(MODEL) == BOTH
+    assert model.get_context_edits(MODEL) == BOTH
     server.has_edits = False
-    assert model.context_edits(MODEL) == BOTH
-    assert model.context_edits("other") == frozenset()
+    assert model.get_context_edits(MODEL) == BOTH
+    assert model.get_context_edits("other") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_server_that_names_no_edits_has_none(
     monkeypatch.setattr(context_edits, "AGAIN_AFTER_S", 0.0)
     monkeypatch.setattr(model_facts, "WITHIN_S", 0.5 if page.hangs else 5.0)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
-        assert model.context_edits(MODEL) == frozenset()
-        assert model.context_edits(MODEL) == frozenset()
+        assert model.get_context_edits(MODEL) == frozenset()
+        assert model.get_context_edits(MODEL) == frozenset()
     assert len(server.requests) == questions
 
 
 def test_a_server_that_cannot_be_reached_has_no_edits() -> None:
     with model_at("http://127.0.0.1:9") as model:
-        assert model.context_edits(MODEL) == frozenset()
+        assert model.get_context_edits(MODEL) == frozenset()
 
 
 def test_a_question_about_edits_has_the_headers_of_the_user(
@@ -77,7 +77,7 @@ def test_a_question_about_edits_has_the_headers_of_the_user(
     own = "X-Team: red\nanthropic-beta: context-1m-2025-08-07"
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", own)
     with serving({}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
-        model.context_edits(MODEL)
+        model.get_context_edits(MODEL)
     (headers,) = server.request_headers
     assert (headers["X-Team"], headers["X-Api-Key"]) == ("red", "sk-canary-0123456789")
     assert headers["Anthropic-Beta"] == f"context-1m-2025-08-07,{COMPACTION_BETA}"
@@ -87,7 +87,7 @@ def test_a_question_about_edits_follows_no_redirect() -> None:
     with serving({}) as other:
         page = Page(status=302, headers={"Location": f"http://127.0.0.1:{other.port}/"})
         with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
-            assert model.context_edits(MODEL) == frozenset()
+            assert model.get_context_edits(MODEL) == frozenset()
     assert other.requests == []
 
 
@@ -95,7 +95,7 @@ def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
     page = Page(status=529)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         for _ in range(3):
-            assert model.context_edits(MODEL) == frozenset()
+            assert model.get_context_edits(MODEL) == frozenset()
     assert len(server.requests) == 1
 
 
@@ -106,7 +106,7 @@ def test_threads_that_begin_together_ask_a_server_that_hangs_once(
     page = Page(b"{}" * 1_000, "application/json", hangs=True)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         with ThreadPoolExecutor(8) as threads:
-            edits = list(threads.map(model.context_edits, [MODEL] * 8))
+            edits = list(threads.map(model.get_context_edits, [MODEL] * 8))
         assert edits == [frozenset()] * 8
     assert len(server.requests) == 1
 
@@ -115,11 +115,11 @@ def test_bedrock_has_no_edits() -> None:
     client = anthropic.AsyncAnthropicBedrock(
         aws_region="eu-west-1", aws_access_key="a", aws_secret_key="s"
     )
-    assert AnthropicModel(client).context_edits(MODEL) == frozenset()
+    assert AnthropicModel(client).get_context_edits(MODEL) == frozenset()
 
 
 def test_the_offline_model_has_no_edits() -> None:
-    assert not Models(Settings(offline=True)).context_edits(OFFLINE_MODEL)
+    assert not Models(Settings(offline=True)).get_context_edits(OFFLINE_MODEL)
 
 
 def test_a_clearing_is_one_edit_that_leaves_the_providers_own_tools_alone(serve: Serve) -> None:
@@ -206,10 +206,10 @@ def test_an_edit_that_a_server_refuses_is_no_longer_offered(
     serve: Serve, call: ModelCall, refusal: str, left: ContextEdit
 ) -> None:
     model, _ = serve(in_turn(error_reply(400, refusal), text_reply("Hello.")))
-    assert model.context_edits(MODEL) == BOTH
+    assert model.get_context_edits(MODEL) == BOTH
     with pytest.raises(SchemaRejected):
         model.reply(call, ignore)
-    assert model.context_edits(MODEL) == {left}
+    assert model.get_context_edits(MODEL) == {left}
 
 
 def test_two_calls_at_once_may_find_out_that_a_server_refuses_the_same_option(

@@ -17,7 +17,7 @@ from handoff_queue.shared.providers.anthropic.event_loop import (
     BatchingSelector,
     EventLoop,
 )
-from handoff_queue.shared.types.model import progress_interval_s
+from handoff_queue.shared.types.model import compute_progress_interval_s
 
 IN_A_CHILD = """
 import os
@@ -169,4 +169,4 @@ def test_the_wait_of_the_loop_is_bounded_for_any_number_of_connections(
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])
 def test_more_waiting_calls_poll_less_often(waiting: int, seconds: float) -> None:
-    assert progress_interval_s(waiting) == pytest.approx(seconds)
+    assert compute_progress_interval_s(waiting) == pytest.approx(seconds)

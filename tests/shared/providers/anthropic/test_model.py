@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
-from handoff_queue.shared.providers.anthropic.request import request_of
+from handoff_queue.shared.providers.anthropic.request import build_request
 from handoff_queue.shared.types.errors import (
     Draining,
     LimitReached,
@@ -288,7 +288,7 @@ def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
     caches_handoff_rules: bool,
 ) -> None:
     system = SystemPrompt("Be brief.", "\nKeep marks.", caches_handoff_rules=caches_handoff_rules)
-    common, handoff_rules = request_of(replace(CALL, system=system))["system"]
+    common, handoff_rules = build_request(replace(CALL, system=system))["system"]
 
     assert (common["text"], handoff_rules["text"]) == ("Be brief.", "\nKeep marks.")
     assert common["cache_control"] == {"type": "ephemeral"}
@@ -299,14 +299,14 @@ def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
 def test_the_end_is_cached_only_for_an_agent_that_has_another_turn(
     tools: tuple[dict[str, Any], ...], is_cached: bool
 ) -> None:
-    last = request_of(replace(CALL, tools=tools))["messages"][-1]["content"]
+    last = build_request(replace(CALL, tools=tools))["messages"][-1]["content"]
     assert ("cache_control" in last[-1]) is is_cached
 
 
 def test_the_first_of_several_opening_blocks_is_cached() -> None:
     blocks = [{"type": "text", "text": "All jobs."}, {"type": "text", "text": "This job."}]
     message = {"role": "user", "content": blocks}
-    (opening,) = request_of(replace(CALL, messages=(message,), tools=()))["messages"]
+    (opening,) = build_request(replace(CALL, messages=(message,), tools=()))["messages"]
     assert [block.get("cache_control") for block in opening["content"]] == [
         {"type": "ephemeral"},
         None,

@@ -12,11 +12,11 @@ from typing import Any
 
 import anthropic
 
-from handoff_queue.shared.agent.opening_message import data_of
+from handoff_queue.shared.agent.opening_message import format_result_data
 from handoff_queue.shared.providers.offline.transport import OfflineTransport
 from handoff_queue.shared.types.handoff import Citation, Claim, Document
-from handoff_queue.shared.types.message import digest_of
-from handoff_queue.workers.tools.read_document import part_of
+from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.workers.tools.read_document import cut_part
 from tests.doubles import handoffs
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
@@ -182,9 +182,9 @@ class Library:
     def _read(self, source: str, offset: int = 0) -> str:
         text = self.texts[source]
         document = Document(
-            path=source, digest=digest_of(text), media_type="text/plain", chars=len(text)
+            path=source, digest=compute_digest(text), media_type="text/plain", chars=len(text)
         )
-        return part_of(document, text, offset)
+        return cut_part(document, text, offset)
 
 
 def ask(
@@ -280,10 +280,12 @@ def shown_result(
     for claim in claims:
         sources: list[Citation] = []
         for source in claim["sources"]:
-            sources.append(Citation(**source, digest=digest_of(source["quote"]), start=0, end=1))
+            sources.append(
+                Citation(**source, digest=compute_digest(source["quote"]), start=0, end=1)
+            )
         checked.append(Claim(id=claim["id"], text=claim["text"], sources=tuple(sources)))
     result = handoffs.a_result(step, claims=tuple(checked))
-    data = data_of(result.model_copy(update={"output": output}))
+    data = format_result_data(result.model_copy(update={"output": output}))
     return f'<result step="{step}" status="{status}"> <data>{data}</data> </result>'
 
 

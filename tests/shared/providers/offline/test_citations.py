@@ -10,10 +10,10 @@ import pytest
 from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
     MissingFact,
-    gaps_in,
-    lines_of_gaps,
+    format_gaps,
+    parse_gaps,
 )
-from handoff_queue.shared.providers.offline.words import stems_of
+from handoff_queue.shared.providers.offline.words import find_stems
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
     Library,
@@ -70,14 +70,14 @@ def test_no_document_has_a_word_that_the_digest_misses_in_it(
 ) -> None:
     output = digest_of_library(library, request_text)["output"]
 
-    statements = stems_of("\n".join(re.findall(r"^- .*", output, re.MULTILINE)))
-    assert len(gaps_in(output)) > 0
-    for gap in gaps_in(output):
+    statements = find_stems("\n".join(re.findall(r"^- .*", output, re.MULTILINE)))
+    assert len(parse_gaps(output)) > 0
+    for gap in parse_gaps(output):
         assert gap.place != ALL_DOCUMENTS
         if words := WORDS.fullmatch(gap.text):
             texts = [text for name, text in library.texts.items() if name in gap.place]
-            assert not stems_of(words[1]) & stems_of(" ".join(texts))
-            assert not stems_of(words[1]) & statements
+            assert not find_stems(words[1]) & find_stems(" ".join(texts))
+            assert not find_stems(words[1]) & statements
 
 
 def test_a_word_that_one_of_the_results_states_is_not_a_gap() -> None:
@@ -90,7 +90,7 @@ def test_a_word_that_one_of_the_results_states_is_not_a_gap() -> None:
 def test_a_gap_names_the_documents_that_lack_the_answer() -> None:
     output = digest_of_library(SHOP, "How long does the refund of a shipped order take?")["output"]
 
-    (gap,) = gaps_in(output)
+    (gap,) = parse_gaps(output)
     assert gap.place == "press.md"
     assert gap.text.startswith("an answer to")
 
@@ -99,13 +99,13 @@ def test_a_word_in_a_block_of_code_is_not_missing() -> None:
     answer = work("<task>How do we pick tools with irrigation?</task>", ORCHARD)
 
     assert "We pick tools by hand" in answer["output"]
-    assert gaps_in(answer["output"]) == []
+    assert parse_gaps(answer["output"]) == []
 
 
 def test_a_gap_in_a_long_document_says_that_a_part_was_read() -> None:
     answer = work("<task>Are the apples red or yellow?</task>", LONG)
 
-    assert gaps_in(answer["output"]) == [MissingFact('the words "yellow"', "a part of long.md")]
+    assert parse_gaps(answer["output"]) == [MissingFact('the words "yellow"', "a part of long.md")]
 
 
 def test_gaps_are_read_from_the_lines_that_name_them() -> None:
@@ -115,8 +115,8 @@ def test_gaps_are_read_from_the_lines_that_name_them() -> None:
         MissingFact("Milvus"),
     ]
 
-    assert gaps_in("\n\n".join(["- A claim [c1].", *lines_of_gaps(gaps)])) == gaps
+    assert parse_gaps("\n\n".join(["- A claim [c1].", *format_gaps(gaps)])) == gaps
 
 
 def test_a_quote_with_the_words_not_found_in_is_not_a_gap() -> None:
-    assert gaps_in("- Not found in the archive: box 7 [c1].") == []
+    assert parse_gaps("- Not found in the archive: box 7 [c1].") == []

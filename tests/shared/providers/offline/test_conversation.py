@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
-from handoff_queue.shared.providers.offline.conversation import RequestParts, objects_in
+from handoff_queue.shared.providers.offline.conversation import RequestParts, iterate_objects
 from tests.machine_pace import slowdown
 
 BACKSLASH = "\\"
@@ -59,6 +59,6 @@ def test_a_result_that_is_nested_too_deeply_is_a_text() -> None:
 def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
     whole = '{"source": "a.md", "snippet": "x"}'
 
-    assert list(objects_in(whole + '{"source":' * 1_200, "source")) == [
+    assert list(iterate_objects(whole + '{"source":' * 1_200, "source")) == [
         {"source": "a.md", "snippet": "x"}
     ]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.providers.offline.citations import markers_in
+from handoff_queue.shared.providers.offline.citations import find_markers
 from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.json_schema_filling import Filled, fill
 from tests.machine_pace import slowdown
@@ -173,7 +173,7 @@ def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:
         "no value was found for price_usd",
     )
     assert list(answer["output"]) == ["license"]
-    assert markers_in(answer["output"]["license"]) <= {claim["id"] for claim in answer["claims"]}
+    assert find_markers(answer["output"]["license"]) <= {claim["id"] for claim in answer["claims"]}
 
 
 def test_a_form_that_documents_fill_is_ok_and_brings_the_claims_of_its_values() -> None:

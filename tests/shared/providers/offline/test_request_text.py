@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.providers.offline.citations import CANNOT_ANSWER
 from handoff_queue.shared.providers.offline.request_text import (
-    items_of,
-    request_in,
+    explain_unanswerable,
+    extract_request,
+    split_items,
     understand,
-    why_not_answerable,
 )
 from handoff_queue.shared.providers.offline.words import join_with_and
 from tests.machine_pace import slowdown
@@ -82,7 +82,7 @@ def test_other_requests_become_questions_and_subjects(
 def test_the_request_is_found_inside_a_brief() -> None:
     brief = "Make the plan for the request below.\n\nRequest:\nCompare A and B\nquickly"
 
-    assert request_in(brief) == "Compare A and B\nquickly"
+    assert extract_request(brief) == "Compare A and B\nquickly"
 
 
 @given(st.text(max_size=400))
@@ -96,7 +96,7 @@ def test_any_text_has_a_subject_or_a_topic(text: str) -> None:
     st.lists(st.from_regex(r"[A-Z][a-z]{2,8}", fullmatch=True), min_size=1, max_size=6, unique=True)
 )
 def test_a_list_that_was_joined_can_be_read_again(items: list[str]) -> None:
-    assert items_of(join_with_and(items)) == items
+    assert split_items(join_with_and(items)) == items
 
 
 @pytest.mark.parametrize("text", ["a" * 4_000, "a-" * 2_000, "a." * 2_000, "a+" * 2_000])
@@ -122,7 +122,7 @@ def test_a_word_without_an_end_is_read_quickly(text: str) -> None:
     ],
 )
 def test_work_that_quotes_cannot_do_is_named(request_text: str) -> None:
-    assert str(why_not_answerable(request_text)).startswith(CANNOT_ANSWER)
+    assert str(explain_unanswerable(request_text)).startswith(CANNOT_ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_work_that_quotes_cannot_do_is_named(request_text: str) -> None:
     ],
 )
 def test_a_request_for_facts_can_be_answered(request_text: str) -> None:
-    assert why_not_answerable(request_text) is None
+    assert explain_unanswerable(request_text) is None

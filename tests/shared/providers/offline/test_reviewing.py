@@ -14,16 +14,16 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.submission import plan_of
+from handoff_queue.supervisor.client.submission import build_plan
 from handoff_queue.supervisor.evaluation.answer_grader import (
     AnswerGrader,
     PairwiseGrade,
     Preference,
-    duel_in,
-    scores_in,
+    parse_duel,
+    parse_scores,
     settle,
 )
-from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.briefs import build_fact_check_schema, build_fact_check_task
 from tests.shared.providers.offline.offline_requests import (
     VERDICT_SCHEMA,
     a_result,
@@ -41,7 +41,7 @@ def judge_result(answer: Any) -> JobResult:
 
 
 def judge(request: Request) -> JobResult:
-    plan, form = plan_of(request), dict(request.answer_schema or {})
+    plan, form = build_plan(request), dict(request.answer_schema or {})
     assert plan is not None
     shown = (
         f"<task>{plan.steps[0].task}</task>\n\n<output_format>{json.dumps(form)}</output_format>"
@@ -55,9 +55,9 @@ def judge(request: Request) -> JobResult:
 def scores_of(answer: str, reference: str | None = RIGHT) -> list[int]:
     return [
         criterion_score.score
-        for criterion_score in scores_in(
+        for criterion_score in parse_scores(
             judge(
-                AnswerGrader().scoring(
+                AnswerGrader().build_scoring_request(
                     "What is Qdrant written in?", RUBRIC, judge_result(answer), reference
                 )
             ),
@@ -75,16 +75,17 @@ def test_without_a_reference_answer_the_words_of_the_request_are_counted() -> No
 
 
 def test_each_reason_says_that_it_was_counted() -> None:
-    scores = scores_in(
-        judge(AnswerGrader().scoring("What?", RUBRIC, judge_result(RIGHT), RIGHT)), RUBRIC
+    scores = parse_scores(
+        judge(AnswerGrader().build_scoring_request("What?", RUBRIC, judge_result(RIGHT), RIGHT)),
+        RUBRIC,
     )
     assert all(grade.why.startswith("Counted, not judged: ") for grade in scores)
 
 
 def duel_between(first: str, second: str) -> PairwiseGrade | None:
-    return duel_in(
+    return parse_duel(
         judge(
-            AnswerGrader().duel(
+            AnswerGrader().build_duel_request(
                 "What is Qdrant written in?", RUBRIC, judge_result(first), judge_result(second)
             )
         ),
@@ -109,11 +110,11 @@ def test_the_order_of_two_answers_makes_no_difference_to_the_offline_judge(
 
 def verdict_on(text: str, *quotes: str) -> tuple[str, list[dict[str, str]]]:
     """Return the fact checker's verdict on a claim, and its wrong statements."""
-    form = dict(fact_check_schema())
+    form = dict(build_fact_check_schema())
     sources = [{"source": "a.md", "quote": quote} for quote in quotes]
     claim = {"id": "c1", "text": text, "sources": sources}
     result = as_result("write", {"output": f"{text} [c1]", "claims": [claim], "status": "ok"})
-    task = f"<task>{fact_check_task('How high is it?')}</task>"
+    task = f"<task>{build_fact_check_task('How high is it?')}</task>"
     shown = f"{task}\n\n{result}\n\n<output_format>{json.dumps(form)}</output_format>"
     envelope = ask(shown, envelope_schema(form))
     jsonschema.validate(envelope["output"], form)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.providers.offline.citations import add_marker, unmarked_statements
-from handoff_queue.shared.providers.offline.sentences import sentences_of
+from handoff_queue.shared.providers.offline.citations import add_marker, iterate_unmarked_statements
+from handoff_queue.shared.providers.offline.sentences import parse_sentences
 
 TEXT = """# Title
 
@@ -28,7 +28,7 @@ code is not a sentence at all.
 
 
 def _texts(text: str) -> list[str]:
-    return [sentence.text for sentence in sentences_of(text, "doc.md")]
+    return [sentence.text for sentence in parse_sentences(text, "doc.md")]
 
 
 def test_sentences_do_not_end_at_abbreviations_or_years() -> None:
@@ -44,13 +44,13 @@ def test_code_headings_and_the_names_of_columns_are_not_stated() -> None:
 
 
 def test_markup_is_removed_from_the_text_and_kept_in_the_quote() -> None:
-    (item,) = [sentence for sentence in sentences_of(TEXT, "doc.md") if "item" in sentence.text]
+    (item,) = [sentence for sentence in parse_sentences(TEXT, "doc.md") if "item" in sentence.text]
     assert item.text == "Bold item with a link and no full stop"
     assert item.quote == "**Bold** item with a [link](http://x.invalid) and no full stop"
 
 
 def test_a_fragment_at_a_cut_edge_is_dropped() -> None:
-    sentences = sentences_of(
+    sentences = parse_sentences(
         "tail of something cut off. A whole sentence stands here. And this one was cut",
         "d",
         is_start=False,
@@ -62,7 +62,7 @@ def test_a_fragment_at_a_cut_edge_is_dropped() -> None:
 @given(st.text(max_size=300))
 def test_every_quote_is_part_of_the_text(text: str) -> None:
     folded = " ".join(text.split())
-    for sentence in sentences_of(text, "doc.md"):
+    for sentence in parse_sentences(text, "doc.md"):
         assert all(word in folded for word in sentence.quote.split())
 
 
@@ -105,15 +105,15 @@ words = st.sampled_from(
     st.lists(words, min_size=1, max_size=24).map(" ".join), st.sampled_from(["", "- ", "# T\n\n"])
 )
 def test_a_marked_sentence_counts_as_one_marked_statement(text: str, before: str) -> None:
-    for sentence in sentences_of(before + text, "doc.md"):
-        assert list(unmarked_statements(add_marker(sentence.text, "c1"))) == []
+    for sentence in parse_sentences(before + text, "doc.md"):
+        assert list(iterate_unmarked_statements(add_marker(sentence.text, "c1"))) == []
 
 
 @pytest.mark.parametrize(
     "text", ["# Delta\n\n- Price: $499\n- Weight: 1.3 kg", "Delta\n\nPrice: $499\nWeight: 1.3 kg\n"]
 )
 def test_short_labelled_values_are_statements(text: str) -> None:
-    sentences = sentences_of(text, "x.txt")
+    sentences = parse_sentences(text, "x.txt")
 
     assert [each.text for each in sentences] == ["Price: $499", "Weight: 1.3 kg"]
     assert {each.headings for each in sentences} == {("Delta",)}
@@ -131,7 +131,7 @@ def test_a_sentence_has_the_headings_above_it_from_the_title_down() -> None:
         " Morrow\n\nIt is electric and new.\n"
     )
 
-    assert [each.headings for each in sentences_of(text, "x.md")] == [
+    assert [each.headings for each in parse_sentences(text, "x.md")] == [
         ("Tractors", "Halden"),
         ("Tractors", "Halden", "Cost"),
         ("Tractors", "Morrow"),
@@ -141,7 +141,7 @@ def test_a_sentence_has_the_headings_above_it_from_the_title_down() -> None:
 def test_a_short_first_line_and_an_underlined_line_are_headings() -> None:
     text = "Cobalt X\n\nIts batteries last long.\n\nPrice\n-----\nIt is cheap for that.\n"
 
-    assert [each.headings for each in sentences_of(text, "c.txt")] == [
+    assert [each.headings for each in parse_sentences(text, "c.txt")] == [
         ("Cobalt X",),
         ("Cobalt X", "Price"),
     ]
@@ -162,7 +162,7 @@ Kim",88.00
 
 
 def test_each_row_of_a_csv_file_is_a_sentence_with_the_names_of_its_columns() -> None:
-    assert [(each.quote, each.text) for each in sentences_of(EXPENSES, "table.csv")] == [
+    assert [(each.quote, each.text) for each in parse_sentences(EXPENSES, "table.csv")] == [
         ("2024-01-03,office,Ann,40.00", "2024-01-03: category office, who Ann, amount 40.00"),
         (
             '2024-02-14,travel,"Lee, Kim",88.00',
@@ -176,12 +176,12 @@ def test_each_row_of_a_csv_file_is_a_sentence_with_the_names_of_its_columns() ->
     [("who;days\nAnn;1,5\n", "a.csv"), ("who\tdays\nAnn\t1,5\n", "a.tsv")],
 )
 def test_semicolons_and_tabs_separate_fields(text: str, source: str) -> None:
-    assert [row.text for row in sentences_of(text, source)] == ["Ann: days 1,5"]
+    assert [row.text for row in parse_sentences(text, source)] == ["Ann: days 1,5"]
 
 
 def test_a_part_of_a_csv_file_loses_rows_that_may_be_cut() -> None:
     part = "03,office,Ann,40.00\n2024-01-09,travel,Ann,120.50\n2024-03-01,tra"
-    sentences = sentences_of(part, "a.csv", is_start=False, is_end=False)
+    sentences = parse_sentences(part, "a.csv", is_start=False, is_end=False)
 
     assert [row.text for row in sentences] == ["2024-01-09: travel, Ann, 120.50"]
 
@@ -220,11 +220,11 @@ def test_code_in_a_sentence_stays_unchanged(sentence: str) -> None:
 def test_a_document_that_is_not_markdown_is_quoted_unchanged() -> None:
     line = "It returns **b** of [x](y) for all callers."
 
-    assert [each.text for each in sentences_of(line, "x.py")] == [line]
+    assert [each.text for each in parse_sentences(line, "x.py")] == [line]
 
 
 @given(st.text(alphabet='a,;"\n\r \u2028|', max_size=80), st.booleans(), st.booleans())
 def test_every_row_is_part_of_its_text(text: str, is_start: bool, is_end: bool) -> None:
     folded = " ".join(text.split())
-    for row in sentences_of(text, "a.csv", is_start=is_start, is_end=is_end):
+    for row in parse_sentences(text, "a.csv", is_start=is_start, is_end=is_end):
         assert row.quote in folded

@@ -12,9 +12,9 @@ import pytest
 from handoff_queue.shared.providers.offline.citations import (
     CANNOT_ANSWER,
     MissingFact,
-    gaps_in,
-    markers_in,
-    unmarked_statements,
+    find_markers,
+    iterate_unmarked_statements,
+    parse_gaps,
 )
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
@@ -54,13 +54,13 @@ def texts_of(answer: dict[str, Any]) -> list[str]:
 
 
 def gap_texts(answer: dict[str, Any]) -> list[str]:
-    return [gap.text for gap in gaps_in(answer["output"])]
+    return [gap.text for gap in parse_gaps(answer["output"])]
 
 
 def check_citations(answer: dict[str, Any], library: Library) -> None:
     """Check that every statement has a marker, and that every quote is in its document."""
-    assert list(unmarked_statements(answer["output"])) == []
-    assert markers_in(answer["output"]) == {claim["id"] for claim in answer["claims"]}
+    assert list(iterate_unmarked_statements(answer["output"])) == []
+    assert find_markers(answer["output"]) == {claim["id"] for claim in answer["claims"]}
     for claim in answer["claims"]:
         for source in claim["sources"]:
             assert source["quote"] in " ".join(library.texts[source["source"]].split())
@@ -116,7 +116,7 @@ def test_a_word_of_the_question_that_no_document_has_is_named() -> None:
     answer = work("<task>What was decided about the charging station?</task>", FARM)
 
     assert "charging station" in texts_of(answer)[0]
-    assert gaps_in(answer["output"]) == [MissingFact('the words "decided"', "meeting.txt")]
+    assert parse_gaps(answer["output"]) == [MissingFact('the words "decided"', "meeting.txt")]
 
 
 def test_without_documents_the_specialist_asks_for_some() -> None:
@@ -279,7 +279,7 @@ def test_a_writer_states_the_claims_of_the_results_with_their_markers() -> None:
     assert (answer["status"], answer["claims"]) == ("ok", [])
     assert "Qdrant filters on the payload [research_qdrant.c1]." in answer["output"]
     assert "Milvus filters with boolean expressions [research_milvus.c1]." in answer["output"]
-    assert list(unmarked_statements(answer["output"])) == []
+    assert list(iterate_unmarked_statements(answer["output"])) == []
 
 
 def test_a_heading_that_several_subjects_have_is_a_row_of_the_table() -> None:
@@ -325,7 +325,7 @@ def test_a_result_that_repeats_claims_of_another_result_is_not_missing() -> None
     repeated = a_result("write", output="Qdrant filters on the payload [find.c1].")
     output = answer_to("What does Qdrant filter on?", a_result("find", QDRANT), repeated)["output"]
 
-    assert gaps_in(output) == []
+    assert parse_gaps(output) == []
 
 
 def test_agreeing_results_are_stated_once() -> None:
@@ -347,4 +347,4 @@ def test_the_claims_before_the_cut_of_a_long_result_are_stated() -> None:
     cut = result[: result.index("Milvus filters with boolean expressions.", result.index("c2"))]
     answer = answer_to("What do they filter on?", f"{cut}\n[cut]</data> </result>")
 
-    assert markers_in(answer["output"]) == {"find.c1"}
+    assert find_markers(answer["output"]) == {"find.c1"}

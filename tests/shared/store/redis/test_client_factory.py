@@ -15,7 +15,7 @@ import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.client_factory import PlainConnection, client_for
+from handoff_queue.shared.store.redis.client_factory import PlainConnection, create_client
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 
@@ -26,7 +26,7 @@ BY_SENTINELS = "sentinel://127.0.0.1:26379/0?master_name=one"
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Any]:
-    client_under_test: Any = client_for(redis_url, 30.0, 3)
+    client_under_test: Any = create_client(redis_url, 30.0, 3)
     client_under_test.connection_pool.connection_kwargs["client_name"] = NAME
     yield client_under_test
     client_under_test.connection_pool.disconnect()
@@ -96,7 +96,7 @@ def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     """The program continues after Ctrl-C."""
     if is_named_by_sentinels:
         options = client.connection_pool.connection_kwargs
-        client = client_for(BY_SENTINELS, 30.0, 3)
+        client = create_client(BY_SENTINELS, 30.0, 3)
         client.connection_pool.proxy.sentinel_manager = FixedSentinels(options)
         client.connection_pool.connection_kwargs["password"] = options["password"]
     client.ping()
@@ -113,7 +113,7 @@ def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", BY_SENTINELS])
 def test_messages_and_the_store_use_the_same_kind_of_connection(url: str) -> None:
-    kind = client_for(url, 30.0, 3).connection_pool.connection_class
+    kind = create_client(url, 30.0, 3).connection_pool.connection_class
     with make_app("patient", url, Settings(), ["q"]).connection_for_write() as connection:
         assert connection.get_transport_cls().Channel.connection_class is kind
 
@@ -131,7 +131,7 @@ def test_the_second_half_of_an_answer_reaches_no_other_caller() -> None:
 
     server = RawServer(talk)
     with server:
-        client: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
+        client: Any = create_client(server.url.replace("http", "redis"), TIMEOUT_S, 3)
 
         with pytest.raises(redis.TimeoutError):
             client.execute_command("EVALSHA", "a", 0)
@@ -149,8 +149,8 @@ def test_many_threads_share_the_limited_number_of_connections(client: Any, admin
 
 FORKS = """
 import os, sys
-from handoff_queue.shared.store.redis.client_factory import PlainConnection, client_for
-client = client_for(sys.argv[1], 30.0, 3)
+from handoff_queue.shared.store.redis.client_factory import PlainConnection, create_client
+client = create_client(sys.argv[1], 30.0, 3)
 ours = client.client_id()
 if (child := os.fork()) == 0:
     os._exit(0 if client.client_id() != ours else 1)
@@ -176,7 +176,7 @@ class _CollectedLast(PlainConnection):
 
 @pytest.mark.slow
 def test_an_open_client_closes_its_socket_when_python_collects_it(redis_url: str) -> None:
-    unclosed: Any = client_for(redis_url, 30.0, None)
+    unclosed: Any = create_client(redis_url, 30.0, None)
     unclosed.connection_pool.connection_class = _CollectedLast
     unclosed.ping()
     (connection,) = unclosed.connection_pool._available_connections

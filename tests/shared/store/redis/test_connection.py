@@ -186,10 +186,10 @@ def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     first, second = granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
-    keys_, args = first.renewal()
+    keys_, args = first.build_renewal()
 
-    failed, succeeded = store.connection.script_for_each(
-        "renew_lease", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
+    failed, succeeded = store.connection.run_script_for_each(
+        "renew_lease", [(keys_, [*args[:2], "no number", *args[3:]]), second.build_renewal()]
     )
 
     assert isinstance(failed, StoreError)

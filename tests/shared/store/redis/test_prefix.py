@@ -15,7 +15,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.ids import new_job_id
+from handoff_queue.shared.types.ids import create_job_id
 from handoff_queue.shared.types.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
@@ -49,8 +49,8 @@ def use_all_parts(store: Store) -> None:
     store.due_work.sweep()
     assert store.journal.follow(job_id, 0, 0.1)
     assert store.journal.follow_each({job_id: 0}, 0.1)[job_id]
-    assert store.presence.announcements()
-    assert store.dead_letters.newest()
+    assert store.presence.read_announcements()
+    assert store.dead_letters.list_newest()
 
 
 def test_every_key_of_the_store_has_the_prefix(url: str, server: Any) -> None:
@@ -66,7 +66,7 @@ def test_every_key_of_the_store_has_the_prefix(url: str, server: Any) -> None:
 
 def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
     app = make_app("test", url, Settings(), [QUEUE])
-    jobs = [f"{new_job_id()}/a.1" for _ in range(9)]
+    jobs = [f"{create_job_id()}/a.1" for _ in range(9)]
     messages = [TaskMessage("specialist.x", job, QUEUE, (), "()", job) for job in jobs]
     app.send_task("specialist.x", queue=QUEUE, ignore_result=True)
     publish(app, messages[0])
@@ -98,8 +98,8 @@ def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, ur
     use_all_parts(first)
 
     for other in (second, plain):
-        assert other.jobs.newest(9) == []
-        assert other.presence.announcements() == []
+        assert other.jobs.list_newest(9) == []
+        assert other.presence.read_announcements() == []
         other.connection.close()
     first.connection.close()
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from handoff_queue.shared.store.redis.script import PARTS, source_of
+from handoff_queue.shared.store.redis.script import PARTS, build_source
 from handoff_queue.shared.store.store import Store
 
 SCRIPTS = sorted(
@@ -51,7 +51,7 @@ SHARED_NAMES = {
 def test_redis_loads_every_script_and_every_called_function_is_defined(
     store: Store, name: str
 ) -> None:
-    source = source_of(name)
+    source = build_source(name)
     store.connection.redis.script_load(source)
 
     called = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", without_texts(source)))
@@ -63,7 +63,7 @@ def test_redis_loads_every_script_and_every_called_function_is_defined(
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_each_part_of_a_script_is_defined_once_before_its_use(name: str) -> None:
-    source = without_texts(source_of(name))
+    source = without_texts(build_source(name))
     known, missing = set[str](), set[str]()
     for piece in re.split(r"^(?=local )", source, flags=re.MULTILINE):
         known |= set(defined_in(piece))
@@ -83,17 +83,17 @@ def test_each_part_of_a_script_is_defined_once_before_its_use(name: str) -> None
 
 
 def test_a_script_includes_only_the_parts_it_uses() -> None:
-    assert "function settle(" in source_of("finish")
-    assert "function settle(" not in source_of("lease_job_evaluation")
+    assert "function settle(" in build_source("finish")
+    assert "function settle(" not in build_source("lease_job_evaluation")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_has_room_below_the_200_local_variables_of_lua(name: str) -> None:
-    assert len(defined_in(top_level_of(source_of(name)))) <= MAX_LOCALS
+    assert len(defined_in(top_level_of(build_source(name)))) <= MAX_LOCALS
 
 
 def test_names_that_only_one_part_uses_are_in_a_block() -> None:
-    source = source_of("commit")
+    source = build_source("commit")
 
     assert "MAX_VERIFIED" in source
     assert "MAX_VERIFIED" not in top_level_of(source)

@@ -18,7 +18,7 @@ import redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis import tls
-from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.store.redis.client_factory import create_client
 from tests.doubles.tls_proxy import a_certificate
 
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
@@ -141,7 +141,7 @@ def test_other_connections_of_the_process_use_redis_pys_contexts(
 def test_all_tls_connections_of_the_store_share_contexts(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1/0" + ("?ssl=true" if scheme == "sentinel" else "")
     app = make_app("test", url, Settings(), [])
-    pools = [client_for(url, 1.0, most).connection_pool for most in (None, 3)]
+    pools = [create_client(url, 1.0, most).connection_pool for most in (None, 3)]
     pools.append(app.backend.client.connection_pool)
 
     for pool in pools:

@@ -15,9 +15,9 @@ from handoff_queue.supervisor.cli.display.activity import (
     EVERY_S,
     MAX_HANDOFFS_A_LINE,
     SILENT_AFTER_S,
-    activity_line,
+    format_activity,
 )
-from handoff_queue.supervisor.cli.display.event_lines import new_waits
+from handoff_queue.supervisor.cli.display.event_lines import iterate_new_waits
 from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
@@ -56,18 +56,18 @@ def test_a_log_shows_the_running_handoffs_and_the_usage_so_far() -> None:
         " search_documents, 12 s"
     )
 
-    assert activity_line(view_of_handoffs(left=RUNNING)) == sign
+    assert format_activity(view_of_handoffs(left=RUNNING)) == sign
 
 
 def test_the_tool_calls_of_a_running_handoff_are_counted() -> None:
-    assert (activity_line(view_of_handoffs(left=replace(RUNNING, tool_calls=1))) or "").endswith(
+    assert (format_activity(view_of_handoffs(left=replace(RUNNING, tool_calls=1))) or "").endswith(
         "turn 2, search_documents, 1 tool call, 12 s"
     )
 
 
 def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> None:
     view = view_of_handoffs(left=RUNNING, right=SILENT)
-    shown = activity_line(view) or ""
+    shown = format_activity(view) or ""
 
     assert shown.index(
         "right (researcher) turn 2, search_documents, 12 s, no heartbeat for 7 s"
@@ -78,7 +78,7 @@ def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> No
 
 
 def test_without_a_running_handoff_there_is_no_line() -> None:
-    assert activity_line(view_of_handoffs(left=HandoffInfo("issued"))) is None
+    assert format_activity(view_of_handoffs(left=HandoffInfo("issued"))) is None
     view = view_of(
         SUBMITTED,
         PLANNED,
@@ -86,14 +86,16 @@ def test_without_a_running_handoff_there_is_no_line() -> None:
         finished("left"),
         handoffs={"left.1": RUNNING},
     )
-    assert activity_line(view) is None, "it has ended, whatever its state was when it was read last"
-    assert activity_line(JobView(view.job_id)) is None
+    assert format_activity(view) is None, (
+        "it has ended, whatever its state was when it was read last"
+    )
+    assert format_activity(JobView(view.job_id)) is None
 
 
 def test_many_running_handoffs_are_counted_and_the_silent_handoffs_are_named() -> None:
     view = view_of_handoffs(**{f"s{number}": RUNNING for number in range(30)}, quiet=SILENT)
 
-    line = activity_line(view) or ""
+    line = format_activity(view) or ""
     assert line.count(" turn 2, ") == MAX_HANDOFFS_A_LINE
     assert "quiet (researcher)" in line
     assert line.endswith(f"; and {31 - MAX_HANDOFFS_A_LINE} more")
@@ -110,7 +112,7 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     view = view_of(SUBMITTED, team, handed, handoffs={"team.1": replace(SILENT, doing="")})
     view = replace(view, children={child: replace(view_of_handoffs(left=RUNNING), job_id=child)})
 
-    assert (activity_line(view) or "").endswith(
+    assert (format_activity(view) or "").endswith(
         f"running: {child} left (researcher) turn 2, search_documents, 12 s"
     )
     assert "no heartbeat" not in tree_of(view)
@@ -123,21 +125,21 @@ def test_an_activity_line_appears_in_a_log_within_5_seconds() -> None:
 def test_a_deferred_handoff_is_shown_next_to_running_handoffs() -> None:
     view = view_of_handoffs(left=RUNNING, right=DEFERRED)
 
-    assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
+    assert (format_activity(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
 def test_a_handoff_that_waits_for_a_batch_names_the_batch() -> None:
     doing = "waits for batch msgbatch_1 since 2026-11-29 09:00:00 UTC"
     view = view_of_handoffs(left=replace(DEFERRED, doing=doing))
 
-    assert (activity_line(view) or "").endswith(f"running: left (researcher) {doing}")
+    assert (format_activity(view) or "").endswith(f"running: left (researcher) {doing}")
 
 
 def test_a_log_reports_once_that_a_handoff_is_deferred() -> None:
     before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=DEFERRED)
 
-    assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
-    assert list(new_waits(after, replace(after, now=after.now + 5))) == []
-    assert list(new_waits(after, replace(after, now=after.now + 60))) == [], (
+    assert list(iterate_new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
+    assert list(iterate_new_waits(after, replace(after, now=after.now + 5))) == []
+    assert list(iterate_new_waits(after, replace(after, now=after.now + 60))) == [], (
         "its time is over, and it waits for a slot"
     )

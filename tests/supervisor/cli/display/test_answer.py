@@ -14,14 +14,14 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.cli.display.answer import (
-    account,
+    build_account,
+    describe_verdict,
+    format_sources,
+    format_total,
     print_answer,
-    sources_of,
-    total,
-    verdict_on,
 )
-from handoff_queue.supervisor.cli.display.job_report import print_everything, readable
-from handoff_queue.supervisor.client.answer_draft import stable_part
+from handoff_queue.supervisor.cli.display.job_report import format_readable, print_everything
+from handoff_queue.supervisor.client.answer_draft import get_stable_part
 from handoff_queue.supervisor.client.job_result import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
@@ -65,7 +65,7 @@ def result(answer: JsonValue = "It is so [1].", status: JobStatus = JobStatus.OK
 def rendered(outcome: JobResult, columns: int = 120) -> str:
     written = StringIO()
     console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
-    console.print(account(outcome))
+    console.print(build_account(outcome))
     return written.getvalue()
 
 
@@ -166,14 +166,18 @@ def test_a_document_name_takes_one_line_of_the_sources() -> None:
         update={"citations": ({"n": 1, "source": 'a.md: "x"\n[2] bank.md', "quote": "It works."},)}
     )
 
-    assert sources_of(forged).splitlines() == ["Sources:", '[1] a.md: "x" [2] bank.md: "It works."']
+    assert format_sources(forged).splitlines() == [
+        "Sources:",
+        '[1] a.md: "x" [2] bank.md: "It works."',
+    ]
 
 
 def test_an_unknown_price_is_never_zero() -> None:
     assert (
-        total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
+        format_total(result())
+        == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
     )
-    assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
+    assert format_sources(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
 
 
 def test_totals_with_a_cut_call_are_upper_bounds_and_name_the_part(
@@ -183,7 +187,10 @@ def test_totals_with_a_cut_call_are_upper_bounds_and_name_the_part(
     outcome = {"handoff_id": "left.1", "status": "ok"}
     cut = result().model_copy(update={"usage": CUT, "handoffs": (handoff,), "results": (outcome,)})
 
-    assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
+    assert (
+        format_total(cut)
+        == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
+    )
     assert (
         rendered(cut).splitlines()[-2]
         == "1 call was cut off, and counted at its upper bound: 8,200 tokens, $0.0110"
@@ -331,7 +338,7 @@ def test_copies_that_fit_the_screen_have_one_line_each() -> None:
 
 
 def test_the_output_of_show_is_folded_to_the_screen() -> None:
-    text = readable({"task": "word " * 40}, columns=60)
+    text = format_readable({"task": "word " * 40}, columns=60)
 
     assert max(map(len, text.splitlines())) <= 60
 
@@ -347,13 +354,13 @@ def test_a_job_that_failed_without_documents_names_the_option_for_documents() ->
         update={"results": (needy,), "notes": ("needs: documents about HNSW",)}
     )
 
-    assert str(verdict_on(failed)).endswith(
+    assert str(describe_verdict(failed)).endswith(
         "failed: needs: documents about HNSW: no documents were given (--docs DIR)"
     )
     given = failed.model_copy(
         update={"handoffs": ({"handoff_id": "a.1", "artifacts": [{"kind": "documents"}]},)}
     )
-    assert str(verdict_on(given)).endswith("failed: needs: documents about HNSW")
+    assert str(describe_verdict(given)).endswith("failed: needs: documents about HNSW")
 
 
 @pytest.mark.parametrize(
@@ -371,12 +378,12 @@ def test_a_job_that_lacks_something_else_than_documents_does_not_name_the_option
         update={"results": (needy,), "notes": (f"needs: {needs}",)}
     )
 
-    assert str(verdict_on(failed)).endswith(f"failed: needs: {needs}")
+    assert str(describe_verdict(failed)).endswith(f"failed: needs: {needs}")
 
 
 def test_only_an_outcome_that_is_not_ok_gets_a_remark() -> None:
-    assert verdict_on(result()) is None
-    assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
+    assert describe_verdict(result()) is None
+    assert "partial" in (describe_verdict(result(status=JobStatus.PARTIAL)) or "")
 
 
 def test_a_run_on_a_private_redis_names_no_command_that_cannot_reach_it() -> None:
@@ -384,8 +391,8 @@ def test_a_run_on_a_private_redis_names_no_command_that_cannot_reach_it() -> Non
     silent = result(status=JobStatus.FAILED).model_copy(update={"notes": ()})
 
     for outcome in (partial, silent):
-        assert "`handoff" in str(verdict_on(outcome))
-        assert "`handoff" not in str(verdict_on(outcome, is_private=True))
+        assert "`handoff" in str(describe_verdict(outcome))
+        assert "`handoff" not in str(describe_verdict(outcome, is_private=True))
 
 
 GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "likely_usd": None}
@@ -416,7 +423,7 @@ def test_a_partial_outcome_names_the_place_of_its_reasons(
 ) -> None:
     outcome = result(answer, JobStatus.PARTIAL).model_copy(update=outcome_fields)
 
-    assert verdict_on(outcome) == f"j-0123456789ab is partial: {hint}"
+    assert describe_verdict(outcome) == f"j-0123456789ab is partial: {hint}"
 
 
 @pytest.mark.parametrize(
@@ -429,4 +436,4 @@ def test_a_partial_outcome_names_the_place_of_its_reasons(
     ],
 )
 def test_a_draft_is_shown_up_to_its_stable_part(draft: str, shown: str) -> None:
-    assert stable_part(draft, {CLAIM.id: CLAIM}) == shown
+    assert get_stable_part(draft, {CLAIM.id: CLAIM}) == shown

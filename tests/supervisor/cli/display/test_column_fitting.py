@@ -14,9 +14,9 @@ from handoff_queue.shared.types.events import Event, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.cli.display.job_status import headline
+from handoff_queue.supervisor.cli.display.job_status import format_headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words, middle
+from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_middle, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
@@ -172,10 +172,10 @@ def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(wi
 
 
 def test_long_names_and_states_are_cut_to_the_width() -> None:
-    assert middle("page_0001", 9) == "page_0001"
-    assert middle(f"{LONG}0170", 12) == "check…y_0170"
+    assert cut_middle("page_0001", 9) == "page_0001"
+    assert cut_middle(f"{LONG}0170", 12) == "check…y_0170"
     assert cut_name(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
-    assert cut_name(f"{LONG}0170 (researcher)", 14) == middle(f"{LONG}0170", 14)
+    assert cut_name(f"{LONG}0170 (researcher)", 14) == cut_middle(f"{LONG}0170", 14)
     assert (
         cut_words("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30)
         == "turn 2  thinking  2.5 s"
@@ -198,7 +198,7 @@ def test_the_clock_of_a_job_stops_if_it_is_cancelled_before_it_has_a_plan() -> N
     view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)
 
     assert "planner" not in "".join(rendered_lines(view))
-    assert headline(view).split("  ")[2] == "1 s"
+    assert format_headline(view).split("  ")[2] == "1 s"
 
 
 def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.evaluation_report import (
     NEW_RUN,
     EvaluationReport,
-    accounts_of,
+    build_accounts,
     describe_unmeasured_parts,
     report_json,
     report_table,
@@ -56,7 +56,7 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
             " some-model)"
         ),
     ]
-    assert accounts_of(report) == [
+    assert build_accounts(report) == [
         "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the grader 0"
     ]
 

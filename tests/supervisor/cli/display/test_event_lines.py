@@ -27,7 +27,7 @@ from handoff_queue.shared.types.events import (
     UserMessageTaken,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
+from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.plan import Patch, Repeat
 from handoff_queue.shared.types.review import Decision, Verdict
@@ -35,15 +35,15 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
     LINES,
-    lines_about_arrivals,
-    lines_of,
-    new_claims,
-    new_waits,
-    newly_missing,
+    iterate_arrivals,
+    iterate_lines,
+    iterate_new_claims,
+    iterate_new_waits,
+    iterate_newly_missing,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, list_refs_with_texts
 from tests.doubles.handoffs import a_result
 from tests.golden.test_journals import JOURNALS, read
 from tests.supervisor.cli.job_events import (
@@ -71,7 +71,7 @@ BEFORE: tuple[Event, ...] = (
 
 
 def lines_about(moment: JobUpdate) -> list[str]:
-    return [line for _, line in lines_of(moment)]
+    return [line for _, line in iterate_lines(moment)]
 
 
 def last_line(*events: Event) -> str:
@@ -92,8 +92,8 @@ def test_the_line_of_an_event_reads_only_the_texts_that_are_loaded_for_it(path: 
         if isinstance(entry.event, Reviewed):
             output = Verdict(verdict=Decision.PASS).model_dump(mode="json")
         text = a_result("assessor", output).to_json()
-        loaded = dict.fromkeys((ref.digest for ref in refs_with_texts(entry.event)), text)
-        view = JobView(JOB, texts=ResultTexts(loaded)).after_events(journal[:number])
+        loaded = dict.fromkeys((ref.digest for ref in list_refs_with_texts(entry.event)), text)
+        view = JobView(JOB, texts=ResultTexts(loaded)).apply_events(journal[:number])
         try:
             LINES[type(entry.event)](view, entry.event)
         except KeyError:
@@ -237,9 +237,11 @@ def test_each_claim_of_a_handoff_is_logged_once() -> None:
         *BEFORE, handoffs={"left.1": HandoffInfo("running", claims=2, worker="host:2")}
     )
 
-    assert list(new_claims(before, first)) == ["left (researcher): works, in host:1"]
-    assert list(new_claims(first, first)) == []
-    assert list(new_claims(first, second)) == ["left (researcher): works (claim 2), in host:2"]
+    assert list(iterate_new_claims(before, first)) == ["left (researcher): works, in host:1"]
+    assert list(iterate_new_claims(first, first)) == []
+    assert list(iterate_new_claims(first, second)) == [
+        "left (researcher): works (claim 2), in host:2"
+    ]
 
 
 def test_a_dropped_handoff_is_not_shown_as_running() -> None:
@@ -248,7 +250,7 @@ def test_a_dropped_handoff_is_not_shown_as_running() -> None:
         *BEFORE, handoffs={"left.1": HandoffInfo("dropped", claims=1, worker="host:1")}
     )
 
-    assert list(new_claims(view_of(*BEFORE), dropped)) == []
+    assert list(iterate_new_claims(view_of(*BEFORE), dropped)) == []
 
 
 @pytest.mark.parametrize(
@@ -258,19 +260,20 @@ def test_a_wait_for_a_rate_limit_is_logged_once(name: str, expected_name: str) -
     def doing(activity: str) -> JobView:
         return view_of(*BEFORE, handoffs={name: HandoffInfo("running", claims=1, doing=activity)})
 
-    assert list(new_waits(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
+    assert list(iterate_new_waits(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
         f"{expected_name}: waiting 12 s: rate limit"
     ]
-    assert list(new_waits(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
+    assert list(iterate_new_waits(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
         f"{expected_name}: waiting 12 s: rate limit"
     ]
     assert (
-        list(new_waits(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
+        list(iterate_new_waits(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit")))
+        == []
     )
-    assert list(new_waits(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [
-        f"{expected_name}: waiting 2 s: overloaded"
-    ]
-    assert list(new_waits(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
+    assert list(
+        iterate_new_waits(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))
+    ) == [f"{expected_name}: waiting 2 s: overloaded"]
+    assert list(iterate_new_waits(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
 
 def test_a_tool_whose_name_speaks_of_waiting_is_not_a_wait() -> None:
@@ -278,7 +281,7 @@ def test_a_tool_whose_name_speaks_of_waiting_is_not_a_wait() -> None:
         *BEFORE, handoffs={"left.1": HandoffInfo("running", claims=1, doing="waiting_times")}
     )
 
-    assert list(new_waits(view_of(*BEFORE), works)) == []
+    assert list(iterate_new_waits(view_of(*BEFORE), works)) == []
 
 
 def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
@@ -296,15 +299,15 @@ def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
         ),
     )
 
-    assert list(newly_missing(sound, one_step)) == [
+    assert list(iterate_newly_missing(sound, one_step)) == [
         "step a waits for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(newly_missing(one_step, one_step)) == []
-    assert list(newly_missing(one_step, two)) == [
+    assert list(iterate_newly_missing(one_step, one_step)) == []
+    assert list(iterate_newly_missing(one_step, two)) == [
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(lines_about_arrivals(one_step, two)) == []
-    assert list(lines_about_arrivals(two, sound)) == ["no longer waits for a worker of `poet`"]
+    assert list(iterate_arrivals(one_step, two)) == []
+    assert list(iterate_arrivals(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
 def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -> None:
@@ -345,7 +348,7 @@ def test_contradictions_are_logged_only_if_there_are_any() -> None:
 
 
 def test_a_message_has_a_line_when_it_is_sent_and_when_it_is_taken() -> None:
-    text, message_id = ref("Ignore prices before 2020."), "0123456789abcdef"
+    text, message_id = make_ref("Ignore prices before 2020."), "0123456789abcdef"
     RESULT_TEXTS[text.digest] = "Ignore prices before 2020."
     events = (
         UserMessageSent(message_id=message_id, text=text),

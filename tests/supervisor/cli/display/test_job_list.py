@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.list import header, lines_of_job
+from handoff_queue.supervisor.cli.list import format_header, iterate_job_lines
 from tests.supervisor.cli.job_events import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
@@ -36,7 +36,7 @@ WAITING = replace(
 
 @pytest.mark.parametrize("columns", [60, 80, 119, 120, 160])
 def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> None:
-    lines = list(lines_of_job(WAITING, columns))
+    lines = list(iterate_job_lines(WAITING, columns))
 
     assert max(map(len, lines)) <= columns
     assert lines[0].startswith(f"{JOB}  cancelled")
@@ -46,24 +46,24 @@ def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> N
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_each_reason_of_a_wait_has_its_line_below_the_job(columns: int) -> None:
-    text = " ".join(" ".join(lines_of_job(WAITING, columns)).split())
+    text = " ".join(" ".join(iterate_job_lines(WAITING, columns)).split())
 
     assert text.endswith(
         "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits"
         " for x: y"
     )
-    assert "waits" not in " ".join(lines_of_job(LISTED_JOB, columns))
+    assert "waits" not in " ".join(iterate_job_lines(LISTED_JOB, columns))
 
 
 def test_on_a_wide_terminal_a_job_is_one_line() -> None:
-    assert len(list(lines_of_job(LISTED_JOB, 120))) == 1
-    assert len(list(lines_of_job(LISTED_JOB, 119))) == 3
+    assert len(list(iterate_job_lines(LISTED_JOB, 120))) == 1
+    assert len(list(iterate_job_lines(LISTED_JOB, 119))) == 3
 
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
-    first, *_ = lines_of_job(replace(LISTED_JOB, title="Compare"), columns)
-    names = header(columns)
+    first, *_ = iterate_job_lines(replace(LISTED_JOB, title="Compare"), columns)
+    names = format_header(columns)
 
     assert len(names) <= columns
     assert names.index("job") == first.index(JOB)
@@ -75,7 +75,7 @@ def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
     ("name", "value"), [("turns", "1,200"), ("tokens", "≤ 57,002,400"), ("cost", "≤ $12.3457")]
 )
 def test_a_figure_ends_below_the_end_of_its_name(name: str, value: str) -> None:
-    (line,) = lines_of_job(replace(LISTED_JOB, title="Compare"), 160)
+    (line,) = iterate_job_lines(replace(LISTED_JOB, title="Compare"), 160)
 
-    assert header(160).index(name) + len(name) == line.index(value) + len(value)
-    assert header(160).index("request") == line.index("Compare")
+    assert format_header(160).index(name) + len(name) == line.index(value) + len(value)
+    assert format_header(160).index("request") == line.index("Compare")

@@ -23,10 +23,10 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.job_status import (
     NO_PAST,
     NO_PRICE,
-    headline,
+    format_headline,
+    format_usage_and_quote,
+    list_usage_and_limits,
     quote_line,
-    usage_and_limits,
-    usage_and_quote,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
@@ -54,7 +54,7 @@ def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None
     limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000)
     view = view_of(SUBMITTED.model_copy(update={"limits": limits}), PLANNED)
 
-    assert headline(view).split("  ") == [
+    assert format_headline(view).split("  ") == [
         JOB,
         "running",
         "9 s",
@@ -68,12 +68,12 @@ def test_a_figure_without_a_limit_is_shown_alone() -> None:
     info = view_of(*BEFORE).job
     assert info is not None
 
-    assert usage_and_limits(info, JobLimits(max_turns=None)) == [
+    assert list_usage_and_limits(info, JobLimits(max_turns=None)) == [
         "4 turns",
         "2,400 tokens",
         "$0.0015",
     ]
-    assert usage_and_limits(replace(info, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
+    assert list_usage_and_limits(replace(info, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
         "≤ 2,400 of 9,000 tokens",
         "≤ $0.0015",
     ]
@@ -83,24 +83,24 @@ def test_time_and_cost_are_compared_with_the_quote() -> None:
     view = view_of(*BEFORE, now=SUBMITTED_AT + 12)
 
     assert (
-        usage_and_quote(view)
+        format_usage_and_quote(view)
         == "12 s of likely 30 s, at most 45 s; $0.0015 of likely $0.0020, at most $0.0040"
     )
-    assert usage_and_quote(view_of(SUBMITTED, PLANNED)) is None
+    assert format_usage_and_quote(view_of(SUBMITTED, PLANNED)) is None
 
 
 def test_usage_above_the_quote_is_marked_as_over() -> None:
     view = with_usage(view_of(*BEFORE, now=SUBMITTED_AT + 50), 4_100)
 
     assert (
-        usage_and_quote(view)
+        format_usage_and_quote(view)
         == "50 s of likely 30 s, over 45 s; $0.0041 of likely $0.0020, over $0.0040"
     )
 
 
 def test_an_unknown_cost_is_not_compared_with_a_quote() -> None:
     assert (
-        usage_and_quote(with_usage(view_of(*BEFORE, now=SUBMITTED_AT + 12), None))
+        format_usage_and_quote(with_usage(view_of(*BEFORE, now=SUBMITTED_AT + 12), None))
         == "12 s of likely 30 s, at most 45 s"
     )
 
@@ -110,7 +110,7 @@ def test_a_wait_for_a_person_is_not_part_of_the_quoted_time() -> None:
     view = view_of(*BEFORE, question, now=SUBMITTED_AT + 500)
 
     assert (
-        usage_and_quote(view)
+        format_usage_and_quote(view)
         == "3.0 s of likely 30 s, at most 45 s; $0.0015 of likely $0.0020, at most $0.0040"
     )
 
@@ -143,7 +143,7 @@ def test_the_quote_of_a_retried_job_covers_its_first_run(
     view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=SUBMITTED_AT + 9, handoffs=handoffs)
 
     assert (
-        usage_and_quote(view)
+        format_usage_and_quote(view)
         == "the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the"
         f" retry {since}"
     )
@@ -157,7 +157,7 @@ def test_a_quote_made_in_the_retry_covers_the_retry() -> None:
     )
     view = view_of(*failed_before_its_plan, PLANNED, QUOTED, now=SUBMITTED_AT + 12)
 
-    shown = usage_and_quote(view)
+    shown = format_usage_and_quote(view)
 
     assert shown is not None
     assert "of likely 30 s, at most 45 s" in shown
@@ -165,7 +165,7 @@ def test_a_quote_made_in_the_retry_covers_the_retry() -> None:
 
 
 def test_a_retried_job_without_a_quote_has_none() -> None:
-    assert usage_and_quote(view_of(SUBMITTED, PLANNED, *FAILED_AND_RETRIED)) is None
+    assert format_usage_and_quote(view_of(SUBMITTED, PLANNED, *FAILED_AND_RETRIED)) is None
 
 
 def test_the_tree_has_the_quote_below_its_headline() -> None:

@@ -21,11 +21,11 @@ class PresenceStoreLosesConnectionOnce(PresenceStore):
 
     asked = 0
 
-    def presence(self, *args: Any, **kwargs: Any) -> Presence:
+    def read_presence(self, *args: Any, **kwargs: Any) -> Presence:
         self.asked += 1
         if self.asked == 2:  # the first read checks that the job exists
             raise StoreUnavailable("Redis is away.")
-        return super().presence(*args, **kwargs)
+        return super().read_presence(*args, **kwargs)
 
 
 def test_events_read_before_an_outage_are_shown_after_it(redis_url: str) -> None:

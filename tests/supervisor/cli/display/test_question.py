@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.terminal import confirm, line_of_terminal
+from handoff_queue.supervisor.cli.display.terminal import confirm, read_terminal_line
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_a_line_that_is_typed_later_is_returned(keyboard: int) -> None:
     typist = threading.Timer(0.05, os.write, (keyboard, b"yes\n"))
     typist.start()
-    assert line_of_terminal() == "yes\n"
+    assert read_terminal_line() == "yes\n"
     typist.join()
 
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons
+from handoff_queue.supervisor.client.waiting_reasons import find_waiting_reasons
 
 JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False)
 QUEUED = replace(JOB, status=JobStatus.QUEUED)
@@ -46,7 +46,7 @@ PAUSED = Presence(SERVED.queues, OPEN, {"poet": Pause(at=1.0, reason="")})
 def test_a_reason_names_the_action_and_only_the_command_line_names_the_command(
     job: JobInfo, presence: Presence, action: str, command: str
 ) -> None:
-    (reason,) = waiting_reasons(job, presence)
+    (reason,) = find_waiting_reasons(job, presence)
 
     assert action in str(reason)
     assert "handoff" not in str(reason)

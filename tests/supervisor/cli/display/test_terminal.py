@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.terminal import count_text, money, stderr, stdout
+from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
+    format_money,
+    get_stderr,
+    get_stdout,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,13 +27,13 @@ from handoff_queue.supervisor.cli.display.terminal import count_text, money, std
     ],
 )
 def test_money_is_never_zero_for_little_or_unknown(usd: float | None, shown: str) -> None:
-    assert money(usd) == shown
+    assert format_money(usd) == shown
 
 
 def test_an_upper_bound_is_marked() -> None:
-    assert money(0.0123, at_most=True) == "≤ $0.0123"
-    assert money(None, at_most=True) == "cost unknown"
-    assert money(0.0, at_most=True) == "$0"
+    assert format_money(0.0123, at_most=True) == "≤ $0.0123"
+    assert format_money(None, at_most=True) == "cost unknown"
+    assert format_money(0.0, at_most=True) == "$0"
     assert count_text(2_310, "token", at_most=True) == "≤ 2,310 tokens"
 
 
@@ -37,14 +42,14 @@ def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyP
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.setenv(variable, "1")
 
-    assert [(console.is_terminal, console.color_system) for console in (stdout(), stderr())] == [
-        (False, "standard")
-    ] * 2
+    assert [
+        (console.is_terminal, console.color_system) for console in (get_stdout(), get_stderr())
+    ] == [(False, "standard")] * 2
 
 
 def test_a_log_has_no_colours_unless_they_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    assert [(console.is_terminal, console.color_system) for console in (stdout(), stderr())] == [
-        (False, None)
-    ] * 2
+    assert [
+        (console.is_terminal, console.color_system) for console in (get_stdout(), get_stderr())
+    ] == [(False, None)] * 2

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
+from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch
@@ -235,7 +235,7 @@ def test_the_view_of_an_ended_job_has_ended() -> None:
 
 
 def test_a_row_says_at_which_turn_its_agent_took_a_message() -> None:
-    text, message_id = ref("Ignore prices before 2020."), "0123456789abcdef"
+    text, message_id = make_ref("Ignore prices before 2020."), "0123456789abcdef"
     RESULT_TEXTS[text.digest] = "Ignore prices before 2020."
     sent = UserMessageSent(message_id=message_id, text=text)
     taken = UserMessageTaken(message_id=message_id, handoff_id=HandoffId("left.1"), turn=3)
@@ -247,7 +247,7 @@ def test_a_row_says_at_which_turn_its_agent_took_a_message() -> None:
 
 
 def test_the_row_of_a_role_says_at_which_turn_it_took_a_message() -> None:
-    text, message_id = ref("Mind the units."), "0123456789abcdef"
+    text, message_id = make_ref("Mind the units."), "0123456789abcdef"
     RESULT_TEXTS[text.digest] = "Mind the units."
     view = view_of(
         *PLANNER,
@@ -260,7 +260,7 @@ def test_the_row_of_a_role_says_at_which_turn_it_took_a_message() -> None:
 
 
 def test_a_message_that_no_running_agent_took_has_its_own_row() -> None:
-    text = ref("Mind the units.")
+    text = make_ref("Mind the units.")
     RESULT_TEXTS[text.digest] = "Mind the units."
     sent = UserMessageSent(message_id="f" * 16, text=text, step=StepId("left"))
     done = (*PLANNER, issued("left", "researcher"), finished("left"), sent)

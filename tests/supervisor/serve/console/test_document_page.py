@@ -13,16 +13,16 @@ from selectolax.lexbor import LexborHTMLParser
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.types.handoff import Document, Manifest, ref
-from handoff_queue.shared.types.ids import JobId, new_job_id
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.handoff import Document, Manifest, make_ref
+from handoff_queue.shared.types.ids import JobId, create_job_id
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_CHARS,
     MAX_ON_THE_JOB_PAGE,
-    document_link,
-    part_of,
+    build_document_link,
+    find_part,
 )
 from tests.doubles.jobs import a_job, issue_to_a_child, submission
 from tests.supervisor.serve.console.conftest import VisitorOf
@@ -39,8 +39,8 @@ def a_job_with(jobs: Client, text: str, name: str = "notes/a b.md", tenant: str 
 
 def link(job_id: str, **changes: Any) -> str:
     citation = {"source": "notes/a b.md", "quote": "It needs memory.", "start": 17, "end": 33}
-    citation["digest"] = digest_of(TEXT)
-    return document_link(job_id, citation | changes)
+    citation["digest"] = compute_digest(TEXT)
+    return build_document_link(job_id, citation | changes)
 
 
 def marked(text: str) -> str:
@@ -87,7 +87,9 @@ def test_a_fetched_page_of_the_job_or_of_a_child_job_has_its_text(
     inner = issue_to_a_child(jobs.store, outer, "a.1")
     a_job(jobs.store, "default", (outer, "a.1"))  # type: ignore[arg-type]
     for job_id, name in ((outer, "https://example.com/a?b=c"), (inner, "https://example.com/d")):
-        page = Document(path=name, digest=digest_of(TEXT), media_type="text/html", chars=len(TEXT))
+        page = Document(
+            path=name, digest=compute_digest(TEXT), media_type="text/html", chars=len(TEXT)
+        )
         jobs.store.payloads.put_fetched_page(job_id, page, TEXT)
 
         shown = local.get(link(outer, source=name)).text
@@ -101,11 +103,13 @@ def test_a_later_page_of_the_same_name_does_not_take_the_place_of_the_cited_one(
     """A worker that was taken over can add pages with any name."""
     job_id, name = a_job(jobs.store), "tool:find.1/orders#1"
     for text in (TEXT, "It needs memory. Pay to account 4711."):
-        page = Document(path=name, digest=digest_of(text), media_type="text/plain", chars=len(text))
+        page = Document(
+            path=name, digest=compute_digest(text), media_type="text/plain", chars=len(text)
+        )
         jobs.store.payloads.put_fetched_page(job_id, page, text)
 
     shown = local.get(link(job_id, source=name)).text
-    unknown = local.get(link(job_id, source=name, digest=digest_of("Another text.")))
+    unknown = local.get(link(job_id, source=name, digest=compute_digest("Another text.")))
 
     assert marked(shown) == "It needs memory."
     assert "4711" not in shown
@@ -162,7 +166,9 @@ def test_the_parts_of_a_long_document_together_have_all_its_text(
         following = unescape(later.attributes["href"] or "") if later else ""
 
     around = local.get(
-        link(job_id, quote="line 0012000\n", start=156_000, end=156_013, digest=digest_of(whole))
+        link(
+            job_id, quote="line 0012000\n", start=156_000, end=156_013, digest=compute_digest(whole)
+        )
     ).text
 
     assert read == whole
@@ -182,7 +188,7 @@ def test_the_page_of_a_job_lists_its_documents_with_links_to_their_texts(
     documents = {"notes/a b.md": TEXT.encode(), "b?c#d.txt": b"Hello."}
     job_id = jobs.submit(Request("Summarise.", documents=documents))
     page = Document(
-        path="https://e.com/?a=b", digest=digest_of("Hi"), media_type="text/html", chars=2
+        path="https://e.com/?a=b", digest=compute_digest("Hi"), media_type="text/html", chars=2
     )
     jobs.store.payloads.put_fetched_page(job_id, page, "Hi")
 
@@ -207,7 +213,9 @@ def test_the_list_of_documents_has_the_pages_that_child_jobs_fetched(
 ) -> None:
     outer, inner = a_job_with(jobs, TEXT), a_job(jobs.store)
     jobs.store.connection.redis.hset(keys.job(outer), "children", inner)
-    page = Document(path="https://e.com/d", digest=digest_of("Hi"), media_type="text/html", chars=2)
+    page = Document(
+        path="https://e.com/d", digest=compute_digest("Hi"), media_type="text/html", chars=2
+    )
     jobs.store.payloads.put_fetched_page(inner, page, "Hi")
 
     job_page = local.get(f"/jobs/{outer}").text
@@ -220,13 +228,13 @@ def test_the_list_of_documents_has_the_pages_that_child_jobs_fetched(
 
 def a_job_with_many_documents(jobs: Client, names: list[str]) -> JobId:
     """Store a job whose request has documents of these names."""
-    job_id, digest = new_job_id(), digest_of(TEXT)
+    job_id, digest = create_job_id(), compute_digest(TEXT)
     documents = tuple(
         Document(path=name, digest=digest, media_type="text/plain", chars=len(TEXT))
         for name in names
     )
     manifest = Manifest(documents=documents).to_json()
-    event = submission("Summarise.", manifest=ref(manifest))
+    event = submission("Summarise.", manifest=make_ref(manifest))
     jobs.store.journal.commit(
         Commit(
             job_id=job_id,
@@ -301,7 +309,7 @@ def test_hostile_names_in_the_list_are_text(jobs: Client, local: Visitor) -> Non
 def test_a_part_is_always_a_part_of_the_text(
     text: str, quote: str, start: int, length: int, begin: int | None
 ) -> None:
-    part = part_of(text, quote, start, start + length, begin)
+    part = find_part(text, quote, start, start + length, begin)
 
     assert text[part.begin : part.end] == part.before + part.marked + part.after
     assert part.marked.startswith(quote) or not part.marked

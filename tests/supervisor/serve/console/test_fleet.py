@@ -156,7 +156,7 @@ def test_an_operator_pauses_and_unpauses_a_role(
     assert HOSTILE not in page
     assert f'<span class="reason" title="{escape(HOSTILE)}">' in row
     assert 'action="/fleet/unpause"' in row
-    assert jobs.store.pauses.all() == {}
+    assert jobs.store.pauses.read_all() == {}
     actors = {entry.actor.via for entry in jobs.audit() if entry.actor}
     assert "console" in actors
 
@@ -240,22 +240,22 @@ def test_an_unknown_agent_is_not_paused(shell: Shell, local: Visitor) -> None:
 
 def test_a_reader_sees_the_fleet_and_changes_nothing(jobs: Client, visitor_with: VisitorOf) -> None:
     jobs.store.dead_letters.add("writer", "unreadable", HOSTILE)
-    (letter,) = jobs.store.dead_letters.newest()
+    (letter,) = jobs.store.dead_letters.list_newest()
     reader = visitor_with("read")
 
     assert "/pause" not in reader.get("/fleet").text
     assert "<button>Drop" not in reader.get("/dead").text
     assert reader.post("/fleet/pause", agent="planner").status_code == 403
     assert reader.post(f"/dead/{letter.id}/drop").status_code == 403
-    assert jobs.store.dead_letters.newest() == [letter]
+    assert jobs.store.dead_letters.list_newest() == [letter]
 
 
 def test_a_dead_letter_is_text_and_is_requeued_or_dropped(jobs: Client, local: Visitor) -> None:
     job_id = a_job(jobs.store)
     jobs.store.dead_letters.add("writer", HOSTILE, HOSTILE)
-    (hostile,) = jobs.store.dead_letters.newest()
+    (hostile,) = jobs.store.dead_letters.list_newest()
     jobs.store.dead_letters.add("supervisor", "unreadable", job_id)
-    (lost,) = [letter for letter in jobs.store.dead_letters.newest() if letter.body == job_id]
+    (lost,) = [letter for letter in jobs.store.dead_letters.list_newest() if letter.body == job_id]
     page = local.get("/dead").text
 
     refused = local.post(f"/dead/{hostile.id}/requeue")
@@ -265,7 +265,7 @@ def test_a_dead_letter_is_text_and_is_requeued_or_dropped(jobs: Client, local: V
     assert hostile.id in page
     assert HOSTILE not in page
     assert refused.status_code == 400
-    assert jobs.store.dead_letters.newest() == []
+    assert jobs.store.dead_letters.list_newest() == []
     assert local.post(f"/dead/{lost.id}/drop").status_code == 404
 
 

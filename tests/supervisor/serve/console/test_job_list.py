@@ -135,7 +135,7 @@ def test_a_tenant_sees_only_its_jobs(jobs: Client, visitor_with: VisitorOf) -> N
 def test_an_action_names_the_user_in_the_journal(jobs: Client, visitor_with: VisitorOf) -> None:
     job_id = a_job(jobs.store)
     visitor = visitor_with("operate")
-    (token,) = jobs.store.api_tokens.all()
+    (token,) = jobs.store.api_tokens.list_all()
 
     problems = act(visitor, "cancel", job_id)
 

@@ -22,8 +22,8 @@ from handoff_queue.shared.types.events import (
     Quoted,
     RetryRequested,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, ref
-from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
+from handoff_queue.shared.types.handoff import ResultStatus, make_ref
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Client
@@ -361,7 +361,7 @@ def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
         Commit(
             job_id=job_id,
             expected=jobs.info(job_id).version,
-            events=[JobEnded(status=JobStatus.PARTIAL, answer=ref(answer))],
+            events=[JobEnded(status=JobStatus.PARTIAL, answer=make_ref(answer))],
             payloads=[answer],
             fields={"status": "partial"},
         )
@@ -425,7 +425,7 @@ def test_the_page_shows_each_limit_of_the_budget(
 
 def stored(jobs: Client, simulated: SimulatedJob) -> JobId:
     """Store the journal and the payloads of a simulated job. Return the id of the new job."""
-    job_id = new_job_id()
+    job_id = create_job_id()
     jobs.store.journal.commit(
         Commit(
             job_id=job_id,

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import make_application
-from handoff_queue.supervisor.serve.console.pages import static_url
+from handoff_queue.supervisor.serve.console.pages import build_static_url
 from tests.doubles.jobs import a_job
 from tests.supervisor.serve.conftest import URL
 from tests.supervisor.serve.console.conftest import VisitorOf
@@ -97,7 +97,7 @@ def test_a_login_never_leads_to_another_server(
 def test_a_revoked_token_ends_the_access_at_once(jobs: Client, visitor_with: VisitorOf) -> None:
     visitor = visitor_with()
     before = visitor.get("/").status_code
-    (token,) = jobs.store.api_tokens.all()
+    (token,) = jobs.store.api_tokens.list_all()
     visitor_with()  # the server still has a token
 
     jobs.store.api_tokens.revoke(token.id)
@@ -176,7 +176,7 @@ def test_a_page_allows_only_files_of_this_server(visitor_with: VisitorOf) -> Non
 
 
 def test_a_browser_keeps_a_file_only_under_the_url_of_its_content(local: Visitor) -> None:
-    url = static_url("job.js")
+    url = build_static_url("job.js")
 
     own, of_another_version = local.get(url), local.get(f"{url}0")
 
@@ -208,7 +208,7 @@ def test_an_action_on_a_job_counts_as_one_request(jobs: Client, visitor_with: Vi
 
 def requests_in(jobs: Client) -> int:
     """Return the counted requests of the only token in this minute and in the minute before."""
-    (token,) = jobs.store.api_tokens.all()
+    (token,) = jobs.store.api_tokens.list_all()
     this_minute = int(jobs.store.connection.now() // WINDOW_S)
     names = [keys.requests(token.id, minute) for minute in (this_minute - 1, this_minute)]
     return sum(int(count or 0) for count in jobs.store.connection.redis.mget(names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from handoff_queue.supervisor.serve.console.pages import static_file
+from handoff_queue.supervisor.serve.console.pages import read_static_file
 
 RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 
@@ -12,7 +12,9 @@ RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 def declarations(name: str) -> set[tuple[str, str]]:
     """Return each selector of a style file with each of its declarations, outside of `@media`."""
     stated: set[tuple[str, str]] = set()
-    text = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*\s*\}", "", static_file(name)[0].decode())
+    text = re.sub(
+        r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*\s*\}", "", read_static_file(name)[0].decode()
+    )
     for selectors, body in RULE.findall(text):
         for selector in selectors.split(","):
             for declaration in filter(None, map(str.strip, body.split(";"))):

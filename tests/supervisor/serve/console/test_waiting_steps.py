@@ -11,11 +11,11 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.events import Child, HandoffIssued
-from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.handoff import make_ref
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.presence import HandoffWait, Node
 from handoff_queue.supervisor.client.client import Client
@@ -58,9 +58,11 @@ def open_step(shell: Shell, folder: Path) -> tuple[JobId, HandoffIssued]:
 def open_role(shell: Shell, role: str) -> tuple[JobId, HandoffIssued]:
     """Return a job, and its handoff of a role of the supervisor that no process has claimed."""
     job_id, spec = a_job(shell.store), a_spec(name=role).to_json()
-    handoff = a_handoff(job_id=job_id, assigned_to=role, specialist=digest_of(spec)).to_json()
-    child = Child(job_id=new_job_id(), limits=JobLimits()) if role == CHILD_JOB_SPECIALIST else None
-    facts = {"handoff": ref(handoff), "specialist": digest_of(spec), "child": child}
+    handoff = a_handoff(job_id=job_id, assigned_to=role, specialist=compute_digest(spec)).to_json()
+    child = (
+        Child(job_id=create_job_id(), limits=JobLimits()) if role == CHILD_JOB_SPECIALIST else None
+    )
+    facts = {"handoff": make_ref(handoff), "specialist": compute_digest(spec), "child": child}
     issued = issued_event("a.1", role, group=None).model_copy(update=facts)
     shell.store.journal.commit(
         Commit(

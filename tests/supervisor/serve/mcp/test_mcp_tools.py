@@ -21,7 +21,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
+from handoff_queue.supervisor.serve.mcp.tools import build_tool_result
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import a_job
 from tests.mcp_client import connected, text_of
@@ -97,7 +97,7 @@ def test_a_submitted_job_names_the_user_and_the_way(call: Call, jobs: Client) ->
     first, *_ = jobs.events(submitted["job_id"], follow=False)
     assert isinstance(first.event, JobSubmitted)
     assert first.event.tenant == "acme"
-    (token_id,) = [entry.id for entry in jobs.store.api_tokens.all()]
+    (token_id,) = [entry.id for entry in jobs.store.api_tokens.list_all()]
     assert first.event.actor == Actor(name="a test", via="mcp", address="127.0.0.1", token=token_id)
 
 
@@ -153,7 +153,7 @@ LEFT_OUT = {
 
 
 def test_every_field_of_a_result_is_shown_or_left_out_on_purpose() -> None:
-    shown = tool_result_of(JobResult(job_id=JOB, status=JobStatus.OK)).structured_content
+    shown = build_tool_result(JobResult(job_id=JOB, status=JobStatus.OK)).structured_content
     assert shown is not None
     every_field = {
         name for name, field in JobResult.model_fields.items() if field.exclude is not True

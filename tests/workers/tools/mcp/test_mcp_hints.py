@@ -16,8 +16,8 @@ from handoff_queue.shared.agent.tool_policy import CallVerdict, ToolPolicy
 from handoff_queue.shared.specialists.mcp_servers import (
     AcceptedServer,
     McpServer,
-    digest_of_listing,
-    listing_file,
+    compute_listing_digest,
+    get_listing_file,
     read_accepted_servers,
 )
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
@@ -83,11 +83,11 @@ def test_a_tool_without_hints_asks_a_person_after_its_first_result(
 def test_a_hint_that_no_person_has_accepted_makes_no_tool(tmp_path: Path) -> None:
     file = tmp_path / "clerk.md"
     accepted = server_with({})
-    config = accepted.config.model_copy(update={"digest": digest_of_listing(accepted.listing)})
-    listing_file(file).write_text(json.dumps({"desk": accepted.listing}))
+    config = accepted.config.model_copy(update={"digest": compute_listing_digest(accepted.listing)})
+    get_listing_file(file).write_text(json.dumps({"desk": accepted.listing}))
     assert read_accepted_servers(file, {"desk": config})[0]
 
-    listing_file(file).write_text(json.dumps({"desk": server_with(READS).listing}))
+    get_listing_file(file).write_text(json.dumps({"desk": server_with(READS).listing}))
     servers, (fault,) = read_accepted_servers(file, {"desk": config})
 
     assert not servers

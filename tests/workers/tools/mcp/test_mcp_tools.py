@@ -16,7 +16,7 @@ import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import shorten_result
-from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, McpServer
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from handoff_queue.workers.tools.mcp.tools import McpTools, make_mcp_tools
@@ -47,7 +47,7 @@ def listing() -> Listing:
     """Return the listing of `a_server.py`."""
     connections = McpConnections()
     try:
-        return connections.listing(
+        return connections.fetch_listing(
             AcceptedServer("weather", a_config("-"), {}, HERE / "someone.md")
         )
     finally:
@@ -86,7 +86,7 @@ def hostile(harm: str, timeout_s: float = 20.0) -> AcceptedServer:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    port = free_port()
+    port = find_free_port()
     command = [forked_processes.python(), "-P", "-m", SERVER, "http", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: _answers(port), expected="the HTTP server")
