@@ -148,6 +148,17 @@ class Models:
     def choose_name(self, requested_model: str | None, spec: SpecialistSpec) -> str:
         """Return the model of a handoff: the requested model, else a model of the spec, else the
         default of its tier. A spec has one model, or a list whose first model counts.
+
+        With offline settings, the result is always the offline model.
+
+        The reviewing roles use the review model of the settings, if there is one, unless the
+        handoff requests the offline model.
+
+        Args:
+            requested_model: name of the model that the handoff requests, or None.
+
+        Raises:
+            MissingCredentials: the settings are offline, and the handoff requests another model.
         """
         if self.settings.is_offline:
             if requested_model and requested_model != OFFLINE_MODEL:
