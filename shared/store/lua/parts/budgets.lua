@@ -281,10 +281,11 @@ end
 
 -- Return what a call counts that was in flight: its upper bound, at the price of its own model. The
 -- reservation may have the price of a dearer model, which may have served the turn.
-local function used_by_open_call(h, worst)
+local function used_by_open_call(handoff_hash, worst)
   local used = {}
   for name, value in pairs(worst) do used[name] = value end
-  used.usd = math.min(worst.usd, number_or(redis.call('HGET', h, 'r_own_usd'), worst.usd))
+  local own_usd = redis.call('HGET', handoff_hash, 'r_own_usd')
+  used.usd = math.min(worst.usd, number_or(own_usd, worst.usd))
   return used
 end
 
@@ -293,7 +294,7 @@ end
 -- is charged, because the call was never made.
 local function settle(job, handoff_hash, used)
   local worst, is_open = reservation_of(handoff_hash), not used
-  used = used or worst and used_by_open_call(h, worst)
+  used = used or worst and used_by_open_call(handoff_hash, worst)
   if not used then return end
   if used.turns == 0 then return unreserve(job, handoff_hash) end
   local role, model = count_call(job, handoff_hash, used, is_open)
