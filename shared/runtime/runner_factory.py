@@ -134,8 +134,8 @@ class RunnerFactory:
     def make(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own_spec: SpecialistSpec | None
     ) -> tuple[Runner, SharedRequest | None]:
-        """Return the runner of a handoff: the one of its set-up, or an agent. The request of an
-        agent is returned, too, if equal handoffs share its run.
+        """Return the runner of a handoff: the one of its set-up, or an agent. Also return the
+        request if equal handoffs share one run; else None.
 
         Args:
             own_spec: see `Attempts.prepare`.
@@ -144,8 +144,8 @@ class RunnerFactory:
             StoreError, MalformedMessage: a payload of the handoff cannot be read.
             UserError: this process cannot run the handoff.
         """
-        pinned, loaded = self._load(handoff)
-        spec = pinned if own_spec is None else grant_spec(pinned, own_spec)
+        pinned_spec, loaded = self._load(handoff)
+        spec = pinned_spec if own_spec is None else grant_spec(pinned_spec, own_spec)
         documents = self.payload_cache.open_job_documents(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )

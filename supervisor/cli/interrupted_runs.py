@@ -1,7 +1,7 @@
 """The Redis data of interrupted runs on a private Redis.
 
 A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder,
-so that `handoff retry` can continue the run. The finished turns were paid for.
+so that `handoff retry` can continue the run, because its finished turns have cost money.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def keep_run(
 
 
 def is_kept(settings: Settings, name: str) -> bool:
+    """Return whether the data of the run with this name is kept."""
     return (_get_folder(settings) / name).is_dir()
 
 
@@ -103,6 +104,7 @@ def restore(settings: Settings, job_id: str, folder: Path) -> None:
 
 
 def forget(settings: Settings, job_id: str) -> None:
+    """Remove the data of a kept run. Without such data, nothing happens."""
     shutil.rmtree(_get_folder(settings) / job_id, ignore_errors=True)
 
 

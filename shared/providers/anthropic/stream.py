@@ -175,8 +175,7 @@ class PartialReply:
                 message = event.get("message") or {}
                 self.has_started = True
                 self.model = _check_word(message.get("model")) or self.model
-                self.usage.update(_drop_null_fields(message.get("usage")))
-                self.context.update(_drop_null_fields(message.get("context_management")))
+                self._update_usage(message)
             case "content_block_start":
                 self.blocks[self._check_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
@@ -184,12 +183,16 @@ class PartialReply:
             case "message_delta":
                 delta = event.get("delta") or {}
                 self.stop_reason = _check_word(delta.get("stop_reason")) or self.stop_reason
-                self.usage.update(_drop_null_fields(event.get("usage")))
-                self.context.update(_drop_null_fields(event.get("context_management")))
+                self._update_usage(event)
             case "message_stop":
                 self.is_over = True
             case _:
                 pass
+
+    def _update_usage(self, values: dict[str, Any]) -> None:
+        """Take the usage and the edits of the context that an event or a whole reply names."""
+        self.usage.update(_drop_null_fields(values.get("usage")))
+        self.context.update(_drop_null_fields(values.get("context_management")))
 
     def take_whole(self, message: dict[str, Any]) -> None:
         """Take a reply that came as one JSON object although a stream was requested.
@@ -202,8 +205,7 @@ class PartialReply:
             self.has_started = self.is_over = True
             self.model = _check_word(message.get("model")) or self.model
             self.stop_reason = _check_word(message.get("stop_reason"))
-            self.usage.update(_drop_null_fields(message.get("usage")))
-            self.context.update(_drop_null_fields(message.get("context_management")))
+            self._update_usage(message)
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
     def get_progress(self) -> CallProgress:
