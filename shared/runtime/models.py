@@ -146,8 +146,8 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def choose_name(self, requested_model: str | None, spec: SpecialistSpec) -> str:
-        """Return the model that a handoff requests, or else a model of the spec. A spec without
-        a model gets the first tier. its models, or else a list whose first model counts.
+        """Return the model of a handoff: the model that it requests, or else the model of its
+        spec. A spec without a model gets the first of its models, or else the default of its tier.
 
         With offline settings, the result is always the offline model.
 
