@@ -285,8 +285,7 @@ local function used_by_open_call(handoff_hash, worst)
   local used = {}
   for name, value in pairs(worst) do used[name] = value end
   local own_usd = redis.call('HGET', handoff_hash, 'r_own_usd')
-  used.usd = math.min(worst.usd, number_or(own_usd, worst.usd)
-  used.usd = math.min(worst.usd, own_usd)
+  used.usd = math.min(worst.usd, number_or(own_usd, worst.usd))
   return used
 end
 
