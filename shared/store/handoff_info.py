@@ -199,7 +199,7 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
     def read_seconds(name: bytes) -> float | None:
         return parse_time(fields.get(name))
 
-    def figure(name: bytes) -> int:
+    def read_figure(name: bytes) -> int:
         return parse_figure(fields.get(name)) or 0
 
     return HandoffInfo(
@@ -211,12 +211,12 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
         asked_at=read_seconds(b"asks_since"),
         queue=parse_name(fields.get(b"queue", b"")),
         worker=parse_name(fields.get(b"worker", b"")),
-        claims=figure(b"claims"),
-        lost_claims=figure(b"lost_claims"),
+        claims=read_figure(b"claims"),
+        lost_claims=read_figure(b"lost_claims"),
         past_claims=parse_past_claims(fields),
         claimed_at=read_seconds(b"claimed_at"),
-        tool_calls=figure(b"tools"),
-        **build_spent_fields(figure, is_priced=b"unpriced" not in fields),
+        tool_calls=read_figure(b"tools"),
+        **build_spent_fields(read_figure, is_priced=b"unpriced" not in fields),
         doing=parse_name(fields.get(b"doing", b"")),
         issued_at=read_seconds(b"issued_at"),
         started_at=read_seconds(b"started_at"),

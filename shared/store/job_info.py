@@ -145,7 +145,7 @@ def _parse(
             raise ValueError(f"{name.decode()} is not a number")
         return figure
 
-    def figure(name: bytes) -> int:
+    def read_figure(name: bytes) -> int:
         # a worker writes the progress, and a wrong amount must not stop a cancel
         return parse_figure(fields.get(name)) or 0
 
@@ -162,7 +162,7 @@ def _parse(
         version=version,
         title=read_text(b"title"),
         submitted_at=(int(submitted_ms) or read_number(b"submitted_at")) / 1000,
-        **build_spent_fields(figure, is_priced=is_priced),
+        **build_spent_fields(read_figure, is_priced=is_priced),
         cancelled=b"cancelled" in fields,
         specialists=tuple(read_text(b"specialists").split()),
         asks=asks,
