@@ -78,7 +78,7 @@ NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many imag
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The opening message and the checkpoints after it. `plus` returns a longer conversation.
+    """The opening message and the checkpoints after it. `add` returns a longer conversation.
     Every property is computed from the checkpoints alone.
     """
 
@@ -651,7 +651,7 @@ class Conversation:
 
         Args:
             begin: see `_begin`.
-            signed_block: see `_messages`.
+            signed_block: see `_build_messages`.
         """
         blocks = list(self.opening["content"])
         if signed_block is not None:

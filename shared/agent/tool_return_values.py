@@ -41,7 +41,7 @@ def find_media_type(data: bytes) -> str | None:
 
 
 def parse_image(data: bytes) -> Image | None:
-    """Return the bytes as an image, or None if `media_type_of` knows no such image.
+    """Return the bytes as an image, or None if `find_media_type` knows no such image.
 
     Raises:
         ToolFailed: the image is broken, or larger than the Messages API takes.

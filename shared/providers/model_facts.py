@@ -65,7 +65,7 @@ class ModelServer:
         """Return the server's facts about a model; empty if it has none.
 
         Args:
-            betas: see `facts`.
+            betas: see `fetch_facts`.
 
         Raises:
             NoAnswer: another request may have an answer.

@@ -187,7 +187,7 @@ class Models:
         decide. Then there is one.
 
         Raises:
-            MissingCredentials: see `name_of`.
+            MissingCredentials: see `choose_name`.
         """
         name = self.choose_name(requested_model, spec)
         names = [name]

@@ -92,7 +92,7 @@ class Jobs:
         return tenant.decode() if tenant else DEFAULT_TENANT
 
     def find_owner(self, job_id: JobId) -> str | None:
-        """Return the tenant of a job, or None if the job does not exist. See `owners`."""
+        """Return the tenant of a job, or None if the job does not exist. See `find_owners`."""
         return self.find_owners([job_id]).get(job_id)
 
     def find_owners(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:

@@ -335,7 +335,7 @@ class PayloadStore:
         """Return the keys at which documents may be stored, each with the digest of its document.
 
         Args:
-            with_plain: see `_missing`. Such a text is from the time before the tenant had a key.
+            with_plain: see `_find_missing`. Such a text is older than the key of the tenant.
         """
         digest_by_key: dict[str, str] = {}
         for digest in digests:

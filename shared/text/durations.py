@@ -84,7 +84,7 @@ def convert_seconds(value: object) -> object:
 
 
 def convert_whole_seconds(value: object) -> object:
-    """Return the whole seconds of a text, and any other value unchanged, as `seconds_in` does.
+    """Return the whole seconds of a text, and any other value unchanged, as `convert_seconds` does.
 
     Raises:
         InvalidDuration: the text is not a duration of whole seconds. The message does not quote it.

@@ -70,7 +70,7 @@ def prepare_local_keys(
 
     Args:
         home: the home folder of `handoff up`.
-        queues: see `workers_of` of `handoff up`.
+        queues: see `parse_workers` of `handoff up`.
         named_folder: folder that the user has named.
         has_none: True if the user wants no keys.
 

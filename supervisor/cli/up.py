@@ -279,7 +279,7 @@ class _LocalSystem:
     """The home folder."""
     settings: Settings
     queues: Mapping[str, Sequence[str]]
-    """The specialists of each worker process, by its name: see `workers_of`."""
+    """The specialists of each worker process, by its name: see `parse_workers`."""
     slots: int | None
     """Handoffs that a worker process runs at the same time; None: the default of the workers."""
     flower_port: int | None

@@ -79,7 +79,7 @@ def read_rows(store: Store, job_id: JobId, step: str | None) -> list[Row]:
 
 
 def _list_result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
-    """Return the digests of the results that `rows_of` reads, each once."""
+    """Return the digests of the results that `iterate_rows` reads, each once."""
     digests: dict[str, None] = {}
     for step in copies:
         current = state.steps.get(step.id)

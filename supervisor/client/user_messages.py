@@ -227,7 +227,7 @@ def list_messages(
 
 
 def format_message(message: Mapping[str, Any]) -> str:
-    """Return a message of `messages_in` with its recipients in one line."""
+    """Return a message of `list_messages` with its recipients in one line."""
     to = f" to {message['step']}" if message["step"] else ""
     deliveries: list[str] = []
     for delivery in message["taken"]:

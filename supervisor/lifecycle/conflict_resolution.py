@@ -75,7 +75,7 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     there are no conflicts.
 
     Args:
-        texts: payloads of `results_in`.
+        texts: payloads of `list_compared_results`.
     """
     results = [
         (step_id, texts.get_result(result)) for step_id, result in _iterate_compared_results(state)

@@ -44,7 +44,7 @@ results are cleared, and writes an answer.
 """
 MAX_TASK_CHARS = MAX_TEXT_CHARS - 1_000
 """Most characters of a step's task if code adds sentences to it. The rest is for the sentence about
-running dependencies, of at most 933 characters (`_task`).
+running dependencies, of at most 933 characters (`_build_task`).
 """
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: a role may read the results of all steps."""

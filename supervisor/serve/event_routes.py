@@ -109,7 +109,7 @@ async def stream_until_end(
     the status is 204, because a browser does not connect again after 204.
 
     Args:
-        texts: the events and heartbeats, as `sse` returns them.
+        texts: the events and heartbeats, as `format_sse` returns them.
     """
     info = await run_in_threadpool(get_job_info, access.store, job_id)
     if info.status.has_ended and after >= info.version:
@@ -136,7 +136,7 @@ class EventStream(StreamingResponse):
         """Make the response.
 
         Args:
-            texts: the events and heartbeats, as `sse` returns them.
+            texts: the events and heartbeats, as `format_sse` returns them.
         """
         super().__init__(
             stream_while_authorized(access, texts), media_type=EVENT_STREAM, headers=STREAM_HEADERS

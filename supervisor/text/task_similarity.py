@@ -1,6 +1,6 @@
 """Similarity of two short texts by their words, and steps that repeat earlier steps.
 
-The measure of two texts (`likeness`) is containment: the part of the shorter text that the
+The measure of two texts (`compute_likeness`) is containment: the part of the shorter text that the
 other text contains, in single words (A. Broder, "On the resemblance and containment of
 documents", 1997). Rewording keeps the important words and changes their order, so the order
 does not count. Words lose their endings. Words of grammar and general words of requests are

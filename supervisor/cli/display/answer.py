@@ -321,7 +321,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
 
 
 class _Row(NamedTuple):
-    """The cells of a handoff, in the order of the columns of `_table`."""
+    """The cells of a handoff, in the order of the columns of `_build_table`."""
 
     name: str
     assigned_to: str
