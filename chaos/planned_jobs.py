@@ -325,6 +325,6 @@ class PlannedJob:
 
 def price_of(usage: Usage, model: str) -> int:
     """Return the price in micro-dollars, by the system's price list."""
-    price = Prices().cost_microusd(usage, model)
+    price = Prices().compute_microusd(usage, model)
     assert price is not None, f"{model} has no price"
     return price

@@ -13,17 +13,17 @@ VERBS = frozenset(
 abandon accept ack act add admit adopt advance advise allow announce answer append apply
 approve arbitrate ask assemble assess assign attach attempt audit authenticate authorize avoid
 await become begin bill bind block build cache call cancel cap change check checkpoint choose
-claim clamp clean clear clip close code collapse collect commit compact compare compile
+claim clamp clean clear clip close  collapse collect commit compact compare compile
 complete compute conclude configure confine confirm connect continue converse convert copy
-cost count create cut decide declare decode decompress decrypt default defer delay delegate
+ count create cut decide declare decode decompress decrypt default defer delay delegate
 delete deliver demand derive describe die digest do draft draw drop encode end enqueue ensure
 enter escape estimate evaluate evolve examine execute exit expand explain export extract fail
-fan fetch fill filter find finish fit flatten flush fold follow force forget fork format
+ fetch fill filter find finish fit flatten flush fold follow force forget fork format
 gather generate get give go grade grant group hand handle hash have heartbeat hide hold host
 ignore import indent index init insert install interrupt invoke issue iterate join judge keep
 kill learn leave limit link lint list listen load log login logout look lookup lose lower main
 make map mark match mean measure merge move name next normalize number observe open outlive
-own pace pack parse patch pause pin place plan poll post postpone prepare press price print
+ pace pack parse patch pause pin place plan poll post postpone prepare press price print
 process produce prompt prove proxy publish purge put qualify query queue quote raise rank rate
 reach read rebuild receive record redact reduce refill refuse register reject relay release
 reload remember remove rename render renew reopen repair repeat replace replan replay reply
@@ -31,8 +31,8 @@ report represent request requeue require reserve reset resolve respond rest rest
 retire retrieve retry reuse review revoke rotate round route run runs salvage sample sanitize
 say schedule score scrape seal search select send separate serve set settle setup shape share
 shorten show shutdown sign simplify simulate skip sleep sort spawn spell spend split squeeze
-start startup state stay step stop store stream strip submit subscribe suggest sum sweep
-synthesize take talk tell time total touch trace translate truncate try tune understand
+start startup  stay step stop store stream strip submit subscribe suggest sum sweep
+synthesize take talk tell   touch trace translate truncate try tune understand
 unescape union unpack unpause unsubscribe unwrap unzip update use validate verify view visit
 wait wake walk warn watch withdraw work wrap write
 """.split()

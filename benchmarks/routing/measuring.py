@@ -29,7 +29,7 @@ from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.model import Model
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
-from handoff_queue.supervisor.roles.briefs import Candidate, read_role, route_brief
+from handoff_queue.supervisor.roles.briefs import Candidate, build_route_brief, read_role
 from handoff_queue.supervisor.roles.router import Route, RouteFormat, find_route_specialists
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
@@ -140,7 +140,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         attempt=1,
         assigned_to=spec.name,
         specialist=compute_digest(spec.to_json()),
-        task_description=route_brief(request, candidates),
+        task_description=build_route_brief(request, candidates),
         expected_output_format=dict(
             RouteFormat(tuple(candidate.name for candidate in candidates)).schema
         ),

@@ -319,7 +319,7 @@ def main() -> None:
         "--warm", action="store_true", help="run the jobs of each row once before its measurement"
     )
     options = parser.parse_args()
-    if Prices().cost_microusd(NOTHING_USED, options.model) is None:
+    if Prices().compute_microusd(NOTHING_USED, options.model) is None:
         parser.error(f"--model: the prices of {options.model!r} are not known: name another model")
     names = names_with(parser, "--rows", options.rows, [system.name for system in SYSTEMS])
     rows: list[MeasuredRow] = []

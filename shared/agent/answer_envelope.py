@@ -442,7 +442,7 @@ class EnvelopeFormat:
         if not self.has_claims:
             envelope, faulty_ids = self._without_faulty_claims(envelope)
             unreadable = ()
-        own_claims, problems = self._own_claims(envelope)
+        own_claims, problems = self._collect_own_claims(envelope)
         problems += unreadable
         marked = self._mark_output(envelope.output, own_claims)
         for name in marked.dangling_ids:
@@ -562,7 +562,7 @@ class EnvelopeFormat:
                 kept_claims.append(claim)
         return envelope.model_copy(update={"claims": kept_claims}), faulty_ids
 
-    def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:
+    def _collect_own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:
         """Return the usable claims of the envelope by qualified id, and the problems of its
         claims.
         """

@@ -10,7 +10,7 @@ from typing import Any
 
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
-from handoff_queue.shared.agent.prices import request_bytes
+from handoff_queue.shared.agent.prices import count_request_bytes
 from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, compute_prefix
 from handoff_queue.shared.agent.provider_context import choose_provider_clearing
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
@@ -249,7 +249,7 @@ class CallBuilder:
                 output_schema=self.schema,
             )
             self._rendered_length = length
-            self._rendered_size = request_bytes(call) + self.dependencies.added_bytes
+            self._rendered_size = count_request_bytes(call) + self.dependencies.added_bytes
         return self._rendered_size
 
 

@@ -133,7 +133,7 @@ class Conversation:
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
                 replies[checkpoint.model] += 1
-            elif (name := _name_if_declined(checkpoint)) is not None:
+            elif (name := _find_decliner(checkpoint)) is not None:
                 replies[name] += 1
         return dict(replies)
 
@@ -144,7 +144,7 @@ class Conversation:
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied) and checkpoint.stop_reason == "refusal":
                 names[checkpoint.model] = None
-            elif (name := _name_if_declined(checkpoint)) is not None:
+            elif (name := _find_decliner(checkpoint)) is not None:
                 names[name] = None
         return list(names)
 
@@ -765,7 +765,7 @@ def get_final_text(content: Iterable[Block]) -> str:
     return "".join(texts)
 
 
-def _name_if_declined(checkpoint: Checkpoint) -> str | None:
+def _find_decliner(checkpoint: Checkpoint) -> str | None:
     """Return the model that declined to answer, while another one may answer. None: the checkpoint
     is another one.
     """

@@ -29,7 +29,7 @@ from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.shared.types.regex_patterns import (
     UnusablePattern,
     check_schema_patterns,
-    match_cost,
+    estimate_match_cost,
     matches,
 )
 
@@ -42,7 +42,9 @@ MAX_MESSAGE_CHARS = 300
 _END_CHARS = 100
 """Characters that a cut message keeps of its end, which names the problem."""
 _TEXT_UNITS_PER_STEP = 2_000
-"""Cost of a pattern match (`match_cost`) that counts as one step. RE2 needs at most about 8 µs."""
+"""Cost of a pattern match (`estimate_match_cost`) that counts as one step. RE2 needs at most about
+8 µs.
+"""
 
 _Errors = Iterator[jsonschema.ValidationError]
 _Keyword = Callable[[Any, Any, Any, Any], Any]
@@ -156,7 +158,7 @@ def _evolve(validator: Any, **changes: Any) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    spend(1 + match_cost(pattern, text) // _TEXT_UNITS_PER_STEP)
+    spend(1 + estimate_match_cost(pattern, text) // _TEXT_UNITS_PER_STEP)
     return matches(pattern, text)
 
 

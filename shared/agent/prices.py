@@ -89,7 +89,7 @@ class Prices:
     is_free: bool = False
     """True for the offline model, which has no price under any name."""
 
-    def cost_microusd(self, usage: Usage, model: str) -> int | None:
+    def compute_microusd(self, usage: Usage, model: str) -> int | None:
         """Return the price of the tokens, rounded up, or None if it is unknown."""
         tokens = Tokens(
             usage.input_tokens,
@@ -102,21 +102,21 @@ class Prices:
 
     def has_price(self, model: str) -> bool:
         """Return whether the price of a model is known."""
-        return self.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
+        return self.compute_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
 
     def add_cost(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the
         reported cost, which covers server-side tools. The cost is None if a part is
         unknown. If the price is known, it also has what the cache saved and cost.
         """
-        tokens = self.cost_microusd(usage, model)
+        tokens = self.compute_microusd(usage, model)
         if tokens is None or usage.cost_microusd is None:
             cost = None
         else:
             cost = tokens + usage.cost_microusd
         if self.is_free:
             cost = 0
-        changes = self._cache_effect(usage, model, tokens)
+        changes = self._compute_cache_effect(usage, model, tokens)
         if cost and usage.cost_microusd:
             changes["server_tools_microusd"] = usage.cost_microusd
         if usage.cost_microusd == cost and not changes:
@@ -137,7 +137,7 @@ class Prices:
                 changes[name] = int(getattr(live, name) * BATCH_SHARE)
         return live.model_copy(update=changes)
 
-    def _cache_effect(self, usage: Usage, model: str, cost: int | None) -> dict[str, int]:
+    def _compute_cache_effect(self, usage: Usage, model: str, cost: int | None) -> dict[str, int]:
         """Return the money that the cache saved and cost, as fields of a `Usage`.
 
         Args:
@@ -189,11 +189,11 @@ class Prices:
         """Return the input tokens of the longest request that the model reads at its base price.
         This is its context window, or the limit above which its price is higher.
         """
-        limits = self.prompt_limits(model)
+        limits = self.get_prompt_limits(model)
         known = [limit for limit in (limits.window, limits.price_step) if limit]
         return min(known, default=USUAL_WINDOW)
 
-    def prompt_limits(self, model: str) -> PromptLimits:
+    def get_prompt_limits(self, model: str) -> PromptLimits:
         """Return the limits of the requests to a model, as far as genai-prices knows them.
 
         Raises:
@@ -201,9 +201,9 @@ class Prices:
         """
         if self.is_free or model == OFFLINE_MODEL:
             return PromptLimits()
-        limits = _prompt_limits(model, self.provider)
+        limits = _find_prompt_limits(model, self.provider)
         if limits == PromptLimits() and self.price_as:
-            return _prompt_limits(self.price_as, self.provider)
+            return _find_prompt_limits(self.price_as, self.provider)
         return limits
 
     def _compute_token_price(self, model: str, tokens: Tokens) -> int | None:
@@ -220,7 +220,7 @@ def build_prices(settings: Settings) -> Prices:
     return Prices(PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
 
 
-def request_bytes(call: ModelCall) -> int:
+def count_request_bytes(call: ModelCall) -> int:
     """Return the UTF-8 bytes of all input of a call."""
     return len(encode_json((call.system.text, call.messages, call.tools, call.output_schema)))
 
@@ -280,7 +280,7 @@ def _compute_cost(model: str, provider: str, tokens: Tokens) -> int | None:
 
 
 @lru_cache(maxsize=64)
-def _prompt_limits(model: str, provider: str) -> PromptLimits:
+def _find_prompt_limits(model: str, provider: str) -> PromptLimits:
     """Return the limits that genai-prices knows.
 
     Raises:

@@ -181,7 +181,7 @@ class Processes:
         """Return whether this child runs and takes work."""
         return self._children[name].is_ready()
 
-    def log_ends_of_broken_children(self) -> dict[str, str]:
+    def read_log_ends_of_broken_children(self) -> dict[str, str]:
         """Return the end of the log of each child that was given up, by name."""
         log_ends: dict[str, str] = {}
         for name, child in self._children.items():

@@ -269,13 +269,13 @@ class Attempts:
         """Return the result of the handoff. It says whether a tool with effects may have run
         under an earlier claim.
         """
-        result = self._own_result(claim, ready)
+        result = self._run_own(claim, ready)
         for checkpoint in claim.load_earlier_checkpoints():
             if isinstance(checkpoint, ToolCallStarted):
                 return result.model_copy(update={"acted": True})
         return result
 
-    def _own_result(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
+    def _run_own(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
         """Return the result of the runner, or a failed result if the runner must not run. If an
         equal handoff has run, return a copy of its result.
         """

@@ -15,7 +15,7 @@ from typing import Any
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import with_versions
-from handoff_queue.shared.store.encryption_at_rest import build_turns_place, draft_place
+from handoff_queue.shared.store.encryption_at_rest import build_draft_place, build_turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.payloads import (
     SHORT_BYTES,
@@ -72,7 +72,7 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, make
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, parse_step_id
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper wakes
@@ -454,7 +454,7 @@ class HandoffClaim:
         self._unsent_draft = ""
         sealed_draft: str | bytes = ""
         if draft:
-            place = draft_place(self.handoff_id)
+            place = build_draft_place(self.handoff_id)
             sealed_draft = self.connection.sealing.seal(self.job_id, place, pack(draft))
         lease_ms = int(self.lease_s * 1000)
         return self._keys, [self.handoff_id, self.fence, lease_ms, self._doing, sealed_draft]
@@ -729,7 +729,7 @@ def _describe_refusal(whose: str, limit: str, worst: WorstCase) -> str:
     """Return why a budget does not allow a call, and the amount that the call needs."""
     text = f"{whose} does not allow another model call"
     if limit == "max_usd" and worst.microusd is not None:
-        return f"{text}, which may cost up to ${cost_usd(worst.microusd):.4f}"
+        return f"{text}, which may cost up to ${to_usd(worst.microusd):.4f}"
     if limit == "max_usd":
         return (
             f"{whose} has a limit in money, and the price of {worst.model} is not known: set"

@@ -307,6 +307,6 @@ PLAIN = Sealing()
 """Seals nothing, and refuses sealed texts."""
 
 
-def draft_place(handoff_id: HandoffId) -> str:
+def build_draft_place(handoff_id: HandoffId) -> str:
     """Return the place of a handoff's draft within its job, for `Sealing`."""
     return f"draft:{handoff_id}"

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
+from handoff_queue.shared.store.encryption_at_rest import (
+    DOCUMENTS,
+    SEALED,
+    Sealing,
+    build_draft_place,
+)
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import iterate_rows, list_arguments, read_entries
 from handoff_queue.shared.types.errors import (
@@ -294,7 +299,7 @@ class PayloadStore:
         if not 0 < len(stored_form) <= MAX_DRAFT_BYTES:
             return ""
         try:
-            packed = self._sealing.open(job_id, draft_place(handoff_id), stored_form)
+            packed = self._sealing.open(job_id, build_draft_place(handoff_id), stored_form)
             return unpack(packed, MAX_DRAFT_BYTES)
         except UnreadablePayload:
             return ""

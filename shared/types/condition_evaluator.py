@@ -17,9 +17,9 @@ from handoff_queue.shared.types.condition_syntax import (
     LITERALS,
     Condition,
     describe_node,
+    find_step_name,
     get_index,
     is_name,
-    step_name_in,
 )
 
 _MAX_VALUES = 3
@@ -151,7 +151,7 @@ class _Evaluation:
         if is_name(node, ITEM):
             return self.item
         if isinstance(node, ast.Attribute):
-            step = step_name_in(node.value)
+            step = find_step_name(node.value)
             if step is not None:
                 return self.steps[step][node.attr]
             return _get_part(

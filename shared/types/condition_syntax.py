@@ -112,7 +112,7 @@ def parse_condition(text: str) -> Condition:
         if id(node) in places.functions:
             continue
         _check_names(node, places)
-        if step := step_name_in(node):
+        if step := find_step_name(node):
             steps.add(step)
         if column := _find_column(node):
             columns.add(column)
@@ -147,7 +147,7 @@ def _check_names(node: ast.AST, places: _NodePlaces) -> None:
     Raises:
         InvalidCondition: it has none.
     """
-    if step_name_in(node) is not None and id(node) not in places.steps_with_field:
+    if find_step_name(node) is not None and id(node) not in places.steps_with_field:
         name = describe_node(node)
         raise InvalidCondition(f"{name} is a step; write {name}.output or .status")
     if is_name(node, STEPS) and id(node) not in places.containers:
@@ -244,7 +244,7 @@ def _is_field(node: ast.Attribute) -> bool:
     Raises:
         InvalidCondition: the node is another field of a step.
     """
-    if step_name_in(node.value) is None:
+    if find_step_name(node.value) is None:
         return False
     if node.attr not in FIELDS:
         name = describe_node(node.value)
@@ -254,7 +254,7 @@ def _is_field(node: ast.Attribute) -> bool:
     return True
 
 
-def step_name_in(node: ast.AST) -> str | None:
+def find_step_name(node: ast.AST) -> str | None:
     """Return the name of the step in a node `name` or `steps["name"]`; None for other nodes."""
     if isinstance(node, ast.Name):
         if node.id in RESERVED or node.id in ("True", "False", "None"):

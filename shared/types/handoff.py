@@ -504,7 +504,7 @@ def find_answers(given_results: Sequence[GivenResult]) -> tuple[StepId, ...]:
     return tuple(answers)
 
 
-def own_dependencies(
+def list_own_dependencies(
     depends_on: Sequence[StepId], given_steps: Collection[StepId]
 ) -> tuple[StepId, ...]:
     """Return the dependencies that are steps of this job, and not given results."""

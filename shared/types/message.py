@@ -199,7 +199,7 @@ def iterate_problems(
             message += ": add it"
         if problem["type"] in _NOT_FIELDS:
             fields = _find_fields(kind, place) if kind else ()
-            message += _sample_fields(fields, is_json=is_json)
+            message += _list_sample_fields(fields, is_json=is_json)
         yield tuple(map(str, place)), message
 
 
@@ -218,7 +218,7 @@ def _suggest_field(name: str, fields: Sequence[str]) -> str:
     return ""
 
 
-def _sample_fields(fields: Sequence[str], *, is_json: bool) -> str:
+def _list_sample_fields(fields: Sequence[str], *, is_json: bool) -> str:
     """Return the end of a message about a value that has no fields: the names of some fields."""
     if not fields and is_json:
         return ': write {"name": value}'

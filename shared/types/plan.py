@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from handoff_queue.shared.types.handoff import own_dependencies
+from handoff_queue.shared.types.handoff import list_own_dependencies
 from handoff_queue.shared.types.ids import StepId, StepIdField
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan_validation import find_last_join_problems, shape_problems
@@ -71,7 +71,7 @@ class Plan(Message):
         for step in self.steps:
             ids[step.id] = []
         for step in self.steps:
-            for dependency in own_dependencies(step.depends_on, self.given):
+            for dependency in list_own_dependencies(step.depends_on, self.given):
                 ids[dependency].append(step.id)
         dependents: dict[StepId, tuple[StepId, ...]] = {}
         for step_id, dependent_ids in ids.items():

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.condition_syntax import find_problem
-from handoff_queue.shared.types.handoff import own_dependencies
+from handoff_queue.shared.types.handoff import list_own_dependencies
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
 from handoff_queue.shared.types.step import AFTER_REVIEW, Join, Step
 
 
-def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
+def find_join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     """Return the faults of a join, each in one clause."""
     if join is None:
         return []
@@ -50,7 +50,7 @@ def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
     return []
 
 
-def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
+def find_name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
     """Return a problem for each specialist that no worker serves."""
     served = sorted(specialists)
     problems: list[str] = []
@@ -129,7 +129,9 @@ def _step_problems(
             yield f"step {step.id} depends on {unknown}, which is not a step"
     if len(set(step.depends_on)) != len(step.depends_on):
         yield f"step {step.id} names a dependency twice"
-    for problem in join_problems(step.join, own_dependencies(step.depends_on, given_steps)):
+    for problem in find_join_problems(
+        step.join, list_own_dependencies(step.depends_on, given_steps)
+    ):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
         problem_of_condition = find_problem(step.when)
@@ -178,7 +180,7 @@ def find_last_join_problems(steps: Sequence[Step], join: Join | None) -> list[st
         dependencies.update(step.depends_on)
     sinks = [step.id for step in steps if step.id not in dependencies]
     problems: list[str] = []
-    for problem in join_problems(join, sinks):
+    for problem in find_join_problems(join, sinks):
         problems.append(f"the plan's join {problem}")
     return problems
 

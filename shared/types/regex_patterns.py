@@ -39,7 +39,7 @@ def matches(pattern: str, text: str) -> bool:
     return _compile_pattern(pattern).search(text) is not None
 
 
-def match_cost(pattern: str, text: str) -> int:
+def estimate_match_cost(pattern: str, text: str) -> int:
     """Return the characters of the text times the instructions of the compiled pattern. The
     longest time that RE2 can need is proportional to this figure.
 

@@ -31,10 +31,10 @@ def to_microusd(usd: float | None) -> int | None:
 
 
 @overload
-def cost_usd(microusd: int) -> float: ...
+def to_usd(microusd: int) -> float: ...
 @overload
-def cost_usd(microusd: int | None) -> float | None: ...
-def cost_usd(microusd: int | None) -> float | None:
+def to_usd(microusd: int | None) -> float | None: ...
+def to_usd(microusd: int | None) -> float | None:
     """Return an amount of micro-dollars in dollars. None: the cost is unknown."""
     if microusd is None:
         return None
@@ -125,7 +125,7 @@ class Usage(Message):
 
     @property
     def cost_usd(self) -> float | None:
-        return cost_usd(self.cost_microusd)
+        return to_usd(self.cost_microusd)
 
 
 _FIGURES = tuple(Usage.model_fields)

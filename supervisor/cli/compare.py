@@ -18,9 +18,9 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import is_job_id_prefix
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
-from handoff_queue.supervisor.cli.display.answer import answer_text
+from handoff_queue.supervisor.cli.display.answer import format_answer
 from handoff_queue.supervisor.cli.display.tables import format_table
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
@@ -36,11 +36,11 @@ from handoff_queue.supervisor.cli.evaluation_options import (
     build_job_limits,
     build_variants,
     check_within,
+    choose_run_name,
     describe_worst_case,
     print_resume_hint,
     read_documents,
     read_workflow_for,
-    run_name,
 )
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
@@ -135,7 +135,7 @@ def compare(
     if no_grader and (grader_model is not None or rubric is not None):
         raise UserError("--no-grader excludes --grader-model and --rubric: leave one out")
     settings = load_settings()
-    name = run_name(run, "compare")
+    name = choose_run_name(run, "compare")
     options = ComparisonOptions(
         name=name,
         gates=_without_facts(read_gates_option(gates)),
@@ -261,7 +261,7 @@ def _run_comparison(
             grader = create_grader(jobs, settings, options.grader_model)
         limit = None
         if options.max_microusd is not None:
-            limit = format_money(cost_usd(options.max_microusd))
+            limit = format_money(to_usd(options.max_microusd))
         grader_calls = ""
         if grader:
             grader_calls = ", and two grader calls"
@@ -412,12 +412,12 @@ def _format_jobs(first: JobResult, second: JobResult) -> str:
         rows.append([label, first_cell, second_cells[label]])
     first_steps, second_steps = _find_latest_handoffs(first), _find_latest_handoffs(second)
     for step_id in dict.fromkeys((*first_steps, *second_steps)):
-        first_cell = _step_cell(first, first_steps, step_id)
-        second_cell = _step_cell(second, second_steps, step_id)
+        first_cell = _format_step_cell(first, first_steps, step_id)
+        second_cell = _format_step_cell(second, second_steps, step_id)
         rows.append([step_id, first_cell, second_cell])
     parts = [format_table(rows)]
     for result in (first, second):
-        parts.append(f"## Answer of {result.job_id}\n\n{answer_text(result) or NO_ANSWER}")
+        parts.append(f"## Answer of {result.job_id}\n\n{format_answer(result) or NO_ANSWER}")
     return "\n\n".join(parts)
 
 
@@ -434,7 +434,9 @@ def _find_latest_handoffs(result: JobResult) -> dict[str, dict[str, Any] | None]
     return steps
 
 
-def _step_cell(result: JobResult, steps: dict[str, dict[str, Any] | None], step_id: str) -> str:
+def _format_step_cell(
+    result: JobResult, steps: dict[str, dict[str, Any] | None], step_id: str
+) -> str:
     """Return the tokens and the cost of a step's latest handoff in words."""
     if step_id not in steps:
         return "-"

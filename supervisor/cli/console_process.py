@@ -74,7 +74,7 @@ class JobPages:
 
     def stay(self) -> None:
         """Keep the pages until Ctrl-C, if a person is at the terminal."""
-        if not can_ask() or self._processes.log_ends_of_broken_children():
+        if not can_ask() or self._processes.read_log_ends_of_broken_children():
             return
         try:
             print_progress("the page stays until Ctrl-C")

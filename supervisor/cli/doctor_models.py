@@ -212,7 +212,7 @@ def _check_context(spec: SpecialistSpec, model: str, prices: Prices) -> list[Fin
     if spec.context is None:
         return []
     try:
-        known = prices.prompt_limits(model)
+        known = prices.get_prompt_limits(model)
     except UserError:  # the package with the prices is not installed
         return []
     findings: list[Finding] = []

@@ -141,7 +141,7 @@ class EmbeddedSystem:
         Raises:
             UserError, StoreUnavailable: a process has ended, and is not started again.
         """
-        broken_children = self._processes.log_ends_of_broken_children()
+        broken_children = self._processes.read_log_ends_of_broken_children()
         if "redis" in broken_children:
             raise StoreUnavailable(
                 f"the private Redis has ended: {broken_children['redis'].splitlines()[-1]}"
@@ -191,7 +191,7 @@ class EmbeddedSystem:
         The logs of ended processes come first. Without a message, return the last line of the
         first log that is not empty.
         """
-        broken_children = self._processes.log_ends_of_broken_children()
+        broken_children = self._processes.read_log_ends_of_broken_children()
         logs = sorted((self._folder / "logs").glob("*.log"))
         last_line = None
         for path in sorted(logs, key=lambda log: log.stem not in broken_children):

@@ -11,7 +11,7 @@ import typer
 
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import StoreError, UserError
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
     format_money,
@@ -26,11 +26,11 @@ from handoff_queue.supervisor.cli.evaluation_options import (
     build_job_limits,
     build_variants,
     check_within,
+    choose_run_name,
     describe_worst_case,
     print_resume_hint,
     read_documents,
     read_workflow_for,
-    run_name,
 )
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
@@ -137,12 +137,12 @@ def evaluate(
 
     handoff eval examples/golden.jsonl --modes single,team --max-usd 5
     """
-    from handoff_queue.supervisor.cli.display.evaluation_report import report_json, report_table
+    from handoff_queue.supervisor.cli.display.evaluation_report import convert_report, format_report
     from handoff_queue.supervisor.evaluation.golden_set import read_golden
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan
 
     settings = load_settings()
-    name = run_name(run, "eval")
+    name = choose_run_name(run, "eval")
     cases = read_golden(golden)
     check_times(timeout, deadline)
     limits = build_job_limits(timeout, settings)
@@ -172,9 +172,9 @@ def evaluate(
     except KeyboardInterrupt:
         return print_resume_hint(name)
     if as_json:
-        write_as_json(report_json(report, golden))
+        write_as_json(convert_report(report, golden))
     else:
-        write_line(report_table(report))
+        write_line(format_report(report))
     return _exit_code(report, min_pass_rate, min_score)
 
 
@@ -281,7 +281,7 @@ def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool
     )
     limit = None
     if options.max_microusd is not None:
-        limit = format_money(cost_usd(options.max_microusd))
+        limit = format_money(to_usd(options.max_microusd))
     print_progress(f"{plan.name}: it costs {describe_worst_case(limit, is_free=is_free)}")
 
 

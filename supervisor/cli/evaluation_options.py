@@ -92,7 +92,7 @@ def print_resume_hint(run: str) -> int:
     return INTERRUPTED
 
 
-def run_name(name: str | None, kind: str) -> str:
+def choose_run_name(name: str | None, kind: str) -> str:
     """Return the name of a run. Without a name: `kind-` and six random hexadecimal digits.
 
     Raises:

@@ -13,7 +13,7 @@ import typer
 from handoff_queue.shared.store.job_filter import EVERY_JOB
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -65,7 +65,7 @@ def iterate_job_lines(job: JobInfo, columns: int) -> Iterator[str]:
     """
     tokens = job.input_tokens + job.output_tokens
     at_most = job.cut_calls > 0
-    cost = format_money(cost_usd(job.cost_microusd), at_most=at_most)
+    cost = format_money(to_usd(job.cost_microusd), at_most=at_most)
     start = f"{job.job_id}  {job.status:<9}  {format_clock(job.submitted_at)}"
     if columns >= LINE_COLUMNS:
         token_text = f"{AT_MOST if at_most else ''}{tokens:,}"

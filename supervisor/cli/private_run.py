@@ -194,14 +194,14 @@ def _check_specialists(request: Request, settings: Settings) -> None:
 
 def _list_named_specialists(request: Request, settings: Settings) -> list[tuple[str, str]]:
     """Return the specialists of the workflow and of the gates, each after its place."""
-    from handoff_queue.supervisor.client.request import answer_gates
+    from handoff_queue.supervisor.client.request import choose_answer_gates
 
     named_specialists: list[tuple[str, str]] = []
     steps = request.workflow.steps if request.workflow else ()
     for step in steps:
         if step.specialist != CHILD_JOB_SPECIALIST:
             named_specialists.append((step.where, step.specialist))
-    gates = answer_gates(request, settings).gates
+    gates = choose_answer_gates(request, settings).gates
     if gates and gates.fact_checker:
         named_specialists.append(("fact_checker", gates.fact_checker))
     return named_specialists

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
-from handoff_queue.shared.types.usage import cost_usd, to_microusd
-from handoff_queue.supervisor.cli.display.job_status import quote_line
+from handoff_queue.shared.types.usage import to_microusd, to_usd
+from handoff_queue.supervisor.cli.display.job_status import format_quote
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
     format_money,
@@ -22,10 +22,10 @@ from handoff_queue.supervisor.cli.options import AsJson, RequestText
 from handoff_queue.supervisor.cli.request_options import JobOptions, with_job_options
 from handoff_queue.supervisor.client.cost_quotes import (
     QUOTE_VALID_S,
+    build_quote_json,
     exceeds,
     explain_missing_plan,
     get_most_usd,
-    quote_json,
     wait_for_plan,
 )
 
@@ -47,7 +47,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     from handoff_queue.supervisor.cli.connection import connect_to_broker, require_processes
     from handoff_queue.supervisor.cli.request_options import build_request, read_request_text
 
-    chosen_options = job.request_options()
+    chosen_options = job.build_request_options()
     request_options = replace(
         chosen_options,
         request=read_request_text(request, load_settings()),
@@ -74,7 +74,7 @@ def _print_quote(
     if state.ended or state.plan is None:
         print_message(f"{job_id} {state.status.value}: {explain_missing_plan(state)}")
         return FAILED
-    paid = cost_usd(state.usage.cost_microusd)
+    paid = to_usd(state.usage.cost_microusd)
     if paid is None:
         plan_cost = "the cost of its plan is unknown"
     else:
@@ -85,9 +85,9 @@ def _print_quote(
         jobs.cancel(job_id)
     teams = (jobs.result(job_id).plan or {}).get("child_jobs")
     if as_json:
-        write_line(json.dumps(quote_json(state, teams, is_refused=is_refused)))
+        write_line(json.dumps(build_quote_json(state, teams, is_refused=is_refused)))
     else:
-        write_line(f"{count_text(len(state.steps), 'step')}: {quote_line(quoted)}")
+        write_line(f"{count_text(len(state.steps), 'step')}: {format_quote(quoted)}")
         if teams:
             write_line(teams)
     if is_refused:

@@ -412,9 +412,9 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
     `submit` checks it again for each job.
     """
     from handoff_queue.supervisor.client.admission import check_fact_checker
-    from handoff_queue.supervisor.client.request import answer_gates
+    from handoff_queue.supervisor.client.request import choose_answer_gates
 
-    gates = answer_gates(request, load_settings()).gates
+    gates = choose_answer_gates(request, load_settings()).gates
     fact_checker = None
     if gates:
         fact_checker = gates.fact_checker
@@ -465,7 +465,7 @@ class JobOptions:
     tenant: TenantOption = DEFAULT_TENANT
     max_depth: MaxDepth = None
 
-    def request_options(self) -> RequestOptions:
+    def build_request_options(self) -> RequestOptions:
         """Return the options without the request. Read the files that they name.
 
         Raises:

@@ -71,7 +71,7 @@ def run(
         check_extra("serve", "handoff run --open")
     result_options = ResultOptions(as_json, output, allow_partial, opens_page)
     options = RunOptions(tuple(specialists), tuple(tools), result_options)
-    return _run(request, job.request_options(), options)
+    return _run(request, job.build_request_options(), options)
 
 
 def _run(request: str | None, request_options: RequestOptions, options: RunOptions) -> int:

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     format_money,
@@ -137,8 +137,8 @@ def schedule(
     if action is ScheduleAction.ADD:
         if name is None or cron is None or request is None:
             raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
-        options = _schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
-        request_options = replace(job, after=None).request_options()
+        options = _build_schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
+        request_options = replace(job, after=None).build_request_options()
         request_options = replace(
             request_options, request=read_request_text(request, load_settings()), webhook=webhook
         )
@@ -165,7 +165,7 @@ def schedule(
     return OK
 
 
-def _schedule_options(
+def _build_schedule_options(
     job: JobOptions,
     cron: str,
     timezone: str | None,
@@ -239,9 +239,9 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
     if as_json:
         write_as_json(entry.model_dump(mode="json"))
         return
-    spending = format_money(cost_usd(entry.spent_microusd))
+    spending = format_money(to_usd(entry.spent_microusd))
     if entry.max_microusd_per_month is not None:
-        spending += f" of {format_money(cost_usd(entry.max_microusd_per_month))}"
+        spending += f" of {format_money(to_usd(entry.max_microusd_per_month))}"
     waiting = ""
     if entry.waiting:
         waiting = f"{len(entry.waiting)} slots"

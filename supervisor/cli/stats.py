@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.tables import Column, cut_middle, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -142,11 +142,11 @@ def _describe_spending(spending: DaySpending) -> str:
     """Return the spending with its limits, if there are any."""
     of_limit = ""
     if spending.most_microusd:
-        of_limit = f" of {format_money(cost_usd(spending.most_microusd))}"
+        of_limit = f" of {format_money(to_usd(spending.most_microusd))}"
     tokens = count_text(spending.tokens, "token")
     if spending.most_tokens:
         tokens = f"{spending.tokens:,} of {count_text(spending.most_tokens, 'token')}"
-    return f"{format_money(cost_usd(spending.microusd))}{of_limit}, {tokens}"
+    return f"{format_money(to_usd(spending.microusd))}{of_limit}, {tokens}"
 
 
 def _build_cells(agent: AgentStats) -> tuple[str, ...]:

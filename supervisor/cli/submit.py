@@ -146,7 +146,7 @@ def submit(
     from handoff_queue.supervisor.cli.connection import require_keys
 
     request_options = replace(
-        job.request_options(), idempotency_key=idempotency_key, webhook=webhook
+        job.build_request_options(), idempotency_key=idempotency_key, webhook=webhook
     )
     request_options = _with_request(request_options, request, file)
     jobs = connect_to_broker(", or use `handoff run`")

@@ -19,7 +19,7 @@ from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import WAITS_FOR
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli import stats
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.job_view import (
@@ -82,7 +82,7 @@ class MinuteSpending:
         """
         first_at, first_microusd, first_tokens = self._samples[0]
         last_at, last_microusd, last_tokens = self._samples[-1]
-        usd = cost_usd(last_microusd - first_microusd)
+        usd = to_usd(last_microusd - first_microusd)
         return usd, last_tokens - first_tokens, last_at - first_at
 
     def __str__(self) -> str:

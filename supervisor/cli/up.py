@@ -447,7 +447,7 @@ def _group_specialists_by_user(
 def _stay(processes: Processes) -> int:
     """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
     known = processes.get_pids()
-    while not (broken_children := processes.log_ends_of_broken_children()):
+    while not (broken_children := processes.read_log_ends_of_broken_children()):
         time.sleep(_CHECK_EVERY_S)
         for name, pid in processes.get_pids().items():
             if known.get(name, pid) != pid:

@@ -32,8 +32,8 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import (
     count_problems,
+    find_name_problems,
     find_problems_by_step,
-    name_problems,
 )
 from handoff_queue.shared.types.step import ItemRef, Step
 from handoff_queue.supervisor.client.tool_call_approvals import (
@@ -101,7 +101,7 @@ def build_approvals(
                 "decision": _describe_decision(recorded.version, answer, open_questions),
                 **_build_author_and_note(answer, payloads),
                 "draft": draft,
-                "own_plan": _own_plan_in(answer, payloads),
+                "own_plan": _get_own_plan(answer, payloads),
                 "call": _call_of(question_event, answer, payloads),
             }
         )
@@ -120,7 +120,7 @@ def _build_author_and_note(
     return {"by": author, "actor": actor, "note": note}
 
 
-def _own_plan_in(answer: Approved | Rejected | None, payloads: Mapping[str, str]) -> Any:
+def _get_own_plan(answer: Approved | Rejected | None, payloads: Mapping[str, str]) -> Any:
     """Return the plan that a person gave with an answer, as JSON; None: the person gave none."""
     own_plan = None
     if isinstance(answer, Rejected):
@@ -224,7 +224,7 @@ def approve(
     plan_made = None
     texts = _list_texts(note)
     if plan is not None:
-        plan_made, plan_text = _own_plan(store, state, question, plan)
+        plan_made, plan_text = _build_own_plan(store, state, question, plan)
         texts.append(plan_text)
     answer = Approved(
         asked=question.version, note=_make_ref(note), plan=plan_made, steps=step_ids, actor=actor
@@ -384,7 +384,7 @@ def reject(
     own_plan = None
     texts = _list_texts(note)
     if plan is not None:
-        plan_made, plan_text = _own_plan(store, state, question, plan)
+        plan_made, plan_text = _build_own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
                 f"{job_id} cannot be planned again: approve the job with your plan, which then"
@@ -399,7 +399,7 @@ def reject(
     _give_answer(store, to_answer, answer, texts)
 
 
-def _own_plan(
+def _build_own_plan(
     store: Store, state: JobState, question: Question, plan: JsonValue
 ) -> tuple[PlanMade, str]:
     """Return the event of a person's own plan, and the payload of that plan.
@@ -495,7 +495,7 @@ def _find_step_problems(
             problems.append((problem, places[step.id]))
     allowed_specialists = _list_allowed_specialists(state, served)
     for step in steps:
-        for problem in name_problems([step], allowed_specialists):
+        for problem in find_name_problems([step], allowed_specialists):
             problems.append((problem, places[step.id]))
     return problems
 

@@ -70,7 +70,7 @@ def exceeds(quote: Quote, max_microusd: int | None) -> bool:
     return quote.microusd.most > max_microusd
 
 
-def quote_json(state: JobState, teams: str | None, *, is_refused: bool) -> dict[str, Any]:
+def build_quote_json(state: JobState, teams: str | None, *, is_refused: bool) -> dict[str, Any]:
     """Return the quote of a job in JSON form, as `handoff quote --json` prints it.
 
     Args:

@@ -205,7 +205,7 @@ def iterate_tenant_lines(
     redactor = Redactor(find_secrets(settings))
     for schedule in store.schedules.list_all(tenant):
         counts["schedules"] += 1
-        fields = _schedule_fields(store, schedule, texts=texts)
+        fields = _build_schedule_fields(store, schedule, texts=texts)
         yield _format_line("schedule", **remove_secrets(fields, redactor))
     for entry in store.notes.list_all(tenant):
         counts["notes"] += 1
@@ -230,7 +230,7 @@ def iterate_tenant_lines(
     )
 
 
-def _schedule_fields(store: Store, schedule: Schedule, *, texts: bool) -> dict[str, Any]:
+def _build_schedule_fields(store: Store, schedule: Schedule, *, texts: bool) -> dict[str, Any]:
     """Return a schedule, and its job or the problem of its job."""
     fields: dict[str, Any] = {"schedule": schedule.model_dump(mode="json")}
     try:

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.spending_history import DAY_S, Amounts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, get_queue
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.wanted_slots import NO_BACKLOG, Samples, compute_wanted_slots
 
 
@@ -82,9 +82,9 @@ class FleetStats:
         spending = self.spent_today
         return asdict(self) | {
             "spent_today": {
-                "usd": cost_usd(spending.microusd),
+                "usd": to_usd(spending.microusd),
                 "tokens": spending.tokens,
-                "most_usd": cost_usd(spending.most_microusd) if spending.most_microusd else None,
+                "most_usd": to_usd(spending.most_microusd) if spending.most_microusd else None,
                 "most_tokens": spending.most_tokens or None,
             }
         }
@@ -106,7 +106,7 @@ def compute_stats(
     """
     amounts = amounts or Amounts()
     samples = _group_samples_by_queue(samples)
-    names = _queue_names(load, served)
+    names = _list_queue_names(load, served)
     wanted_slots = compute_wanted_slots(load, names, samples, window_s)
     stats: dict[str, AgentStats] = {}
     for name in names:
@@ -123,11 +123,11 @@ def compute_stats(
         buckets=load.buckets,
         spent_today=spending,
         cached_share=amounts.cached_share,
-        cache_saved_usd=cost_usd(amounts.net_saved),
+        cache_saved_usd=to_usd(amounts.net_saved),
         shared_handoffs=amounts.copies,
-        shared_saved_usd=cost_usd(amounts.spared),
+        shared_saved_usd=to_usd(amounts.spared),
         batch_calls=amounts.batched,
-        batch_saved_usd=cost_usd(amounts.batch_saved),
+        batch_saved_usd=to_usd(amounts.batch_saved),
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
         max_memory_bytes=load.max_memory_bytes,
@@ -163,7 +163,7 @@ def _group_samples_by_queue(samples: Samples) -> Samples:
     return by_queue
 
 
-def _queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
+def _list_queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
     """Return the names of all queues that are served, have a backlog or have running handoffs."""
     names = {*served, *load.waiting, ROLES_QUEUE}
     for handoff in load.at_work:

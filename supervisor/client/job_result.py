@@ -56,7 +56,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.approvals import build_approvals, find_answers
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import build_gate_results
@@ -76,8 +76,8 @@ from handoff_queue.supervisor.client.waiting_reasons import (
     find_open_questions,
     read_waiting_reasons,
 )
-from handoff_queue.supervisor.lifecycle.answer import plan_notes
-from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.answer import build_plan_notes
+from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.conflict_resolution import find_disputes
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -373,7 +373,7 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
         answer = Answer.from_json(payloads[end.answer.digest])
     to_finish_usd = None
     if answer:
-        to_finish_usd = cost_usd(answer.to_finish_microusd)
+        to_finish_usd = to_usd(answer.to_finish_microusd)
     notes = _build_notes(answer, plans, end, texts, record.waits)
     if state:
         notes += build_missed_message_notes(state, texts)
@@ -526,7 +526,7 @@ def _build_gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
                 "step": gap.step,
                 "specialist": gap.specialist,
                 "why": gap.why,
-                "likely_usd": cost_usd(gap.likely_microusd),
+                "likely_usd": to_usd(gap.likely_microusd),
             }
         )
     return tuple(gaps)
@@ -591,9 +591,9 @@ def _plan(
         plan = plans[-1].plan
     fields: dict[str, Any] = json.loads(record.payloads[plan.digest])
     fields |= {"degraded": why, "method": method}
-    layers = bill_of(state)
+    layers = build_bill(state)
     if layers:
-        fields["child_jobs"] = bill_text(layers)
+        fields["child_jobs"] = format_bill(layers)
         if record.job.child_jobs_lack:
             fields["child_jobs"] += f"; {record.job.child_jobs_lack}"
     return fields
@@ -694,7 +694,7 @@ def _build_notes(
     if answer:
         notes = list(answer.notes)
     elif end:
-        notes = list(plan_notes(plans[-1] if plans else None, texts))
+        notes = list(build_plan_notes(plans[-1] if plans else None, texts))
     else:
         notes = []
     if end and end.reason:

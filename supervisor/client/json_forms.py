@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import Event, JobSubmitted
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
@@ -88,12 +88,12 @@ def convert_usage(info: JobInfo | HandoffInfo) -> dict[str, Any]:
     """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
     cut_usd = None
     if info.cost_microusd is not None:
-        cut_usd = cost_usd(info.cut_microusd)
+        cut_usd = to_usd(info.cut_microusd)
     return {
         "turns": info.turns,
         "input_tokens": info.input_tokens,
         "output_tokens": info.output_tokens,
-        "cost_usd": cost_usd(info.cost_microusd),
+        "cost_usd": to_usd(info.cost_microusd),
         "cut": {
             "calls": info.cut_calls,
             "tokens": info.cut_tokens,

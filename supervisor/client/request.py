@@ -368,7 +368,7 @@ class Request:
     """
 
 
-def answer_gates(request: Request, settings: Settings) -> AnswerGates:
+def choose_answer_gates(request: Request, settings: Settings) -> AnswerGates:
     """Return the gates of the job's answer.
 
     Raises:
@@ -434,7 +434,7 @@ def check_request(request: Request, settings: Settings) -> None:
     _check_review(request)
     _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
     _check_prices(request, settings)
-    answer_gates(request, settings)
+    choose_answer_gates(request, settings)
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:
@@ -586,7 +586,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
     prices = replace(build_prices(settings), is_free=False)
     for name in names:
         if not prices.has_price(name):
-            raise UserError(_price_error(name, bound, prices))
+            raise UserError(_describe_missing_price(name, bound, prices))
 
 
 def check_prices_of_specialists(
@@ -616,7 +616,7 @@ def check_prices_of_specialists(
         if specialist.spec.model is not None:
             models = (specialist.spec.model,)
         if models and not any(prices.has_price(model) for model in models):
-            faults[name] = f"specialist {name}: {_price_error(models[0], bound, prices)}"
+            faults[name] = f"specialist {name}: {_describe_missing_price(models[0], bound, prices)}"
     for step in _get_workflow_steps(request):
         if step.specialist in faults:
             raise UserError(faults[step.specialist])
@@ -633,7 +633,7 @@ def find_bound_in_money(request: Request) -> str:
     return ""
 
 
-def _price_error(model: str, bound: str, prices: Prices) -> str:
+def _describe_missing_price(model: str, bound: str, prices: Prices) -> str:
     """Return the error of a model without a known price."""
     fault = ""
     if prices.price_as is not None:

@@ -54,7 +54,7 @@ from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
-from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
+from handoff_queue.supervisor.client.request import Request, check_documents, choose_answer_gates
 from handoff_queue.supervisor.lifecycle.follow_up import (
     choose_results_to_give,
     copy_results,
@@ -277,7 +277,7 @@ def build_submission(
     is_reviewed = request.is_reviewed
     if request.workflow:
         is_reviewed = is_reviewed and request.workflow.review
-    gating = answer_gates(request, settings)
+    gating = choose_answer_gates(request, settings)
     on_end = None
     if request.on_end is not None:
         on_end = end_task_of(request.on_end).to_json()

@@ -48,16 +48,16 @@ from handoff_queue.supervisor.roles.briefs import (
     JobContext,
     RejectedPlanBrief,
     build_assessment_brief,
+    build_plan_brief,
     build_replan_brief,
+    build_route_brief,
     build_synthesis_brief,
     needs_brief,
-    plan_brief,
-    route_brief,
 )
 from handoff_queue.supervisor.roles.disputed_review import build_judge_task, list_judge_payloads
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
-from handoff_queue.supervisor.roles.replanner import patch_schema
+from handoff_queue.supervisor.roles.replanner import build_patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
 
 MAX_SHOWN_REQUEST_CHARS = MAX_REQUEST_CHARS - MAX_CHARS_IN_A_BRIEF - 100
@@ -150,7 +150,7 @@ class RoleBriefs:
 
     def _build_routing_task(self, state: JobState, request: str) -> RoleTask:
         candidates = self._list_candidates(state)
-        text = route_brief(request, candidates, self._build_job_context(state))
+        text = build_route_brief(request, candidates, self._build_job_context(state))
         return RoleTask(text, (), RouteFormat(_list_candidate_names(candidates)).schema)
 
     def _build_planning_task(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
@@ -202,7 +202,7 @@ class RoleBriefs:
             self._build_job_context(state),
         )
         names = _list_candidate_names(candidates)
-        schema = patch_schema(names, find_patchable_steps(state), new_steps_left)
+        schema = build_patch_schema(names, find_patchable_steps(state), new_steps_left)
         return RoleTask(text, (*plan.given, *settled_steps), schema)
 
     def _build_assessment_task(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
@@ -233,7 +233,7 @@ class RoleBriefs:
         text = build_synthesis_brief(
             request, plan, gaps, open_points, vetoes, conflicts, list_requirements(state)
         )
-        return RoleTask(text, find_usable_sinks(state), self._loader.answer_schema(state))
+        return RoleTask(text, find_usable_sinks(state), self._loader.load_answer_schema(state))
 
     def _build_first_plan_task(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
@@ -246,7 +246,7 @@ class RoleBriefs:
             given_steps,
             state.submitted.approvals.are_wanted,
         )
-        text = plan_brief(
+        text = build_plan_brief(
             request,
             candidates,
             most_steps,

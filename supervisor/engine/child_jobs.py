@@ -90,8 +90,8 @@ from handoff_queue.supervisor.lifecycle.follow_up import (
     rename_sources,
 )
 from handoff_queue.supervisor.lifecycle.gaps import format_gaps
-from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
+from handoff_queue.supervisor.lifecycle.handoffs import build_step_handoff
+from handoff_queue.supervisor.lifecycle.joins import list_counted_fan_ins
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
@@ -126,8 +126,8 @@ def hand_over(
 
     Args:
         texts: payloads of the step's remarks.
-        answer_schema: see `step_handoff`.
-        contract: see `step_handoff`.
+        answer_schema: see `build_step_handoff`.
+        contract: see `build_step_handoff`.
     """
     earlier_id = find_child_to_continue(state, step.id)
     if earlier_id:
@@ -135,7 +135,7 @@ def hand_over(
         if earlier is None or not has_gaps_alone(earlier):
             earlier_id = None
     child = build_child(state, step.id, earlier_id)
-    handoff = step_handoff(
+    handoff = build_step_handoff(
         state,
         step,
         CHILD_JOB_SPEC,
@@ -146,7 +146,7 @@ def hand_over(
     )
     handoff = _with_limits_of_child(handoff, child)
     writes.add_payload(CHILD_JOB_SPEC.to_json())
-    counts = fan_ins_to_count(state, state.dependents[step.id])
+    counts = list_counted_fan_ins(state, state.dependents[step.id])
     issued = make_handoff_issued(handoff, writes.add_payload(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))
     writes.effects.append(StartChild(handoff.handoff_id))

@@ -57,7 +57,7 @@ from handoff_queue.supervisor.lifecycle.observations import (
     ObservedHandoff,
     SpecialistLoad,
 )
-from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
+from handoff_queue.supervisor.lifecycle.plan_summary import build_plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import encode_score
@@ -341,7 +341,7 @@ class DecisionMaker:
             "status": later.status.value,
             **build_waiting_fields(before, later),
             **self._cost_forecast.build_fields(later),
-            **plan_fields(before, later, prepared.events),
+            **build_plan_fields(before, later, prepared.events),
         }
         return Commit(
             job_id=before.job_id,

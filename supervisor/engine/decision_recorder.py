@@ -101,9 +101,9 @@ from handoff_queue.supervisor.lifecycle.gates import check_gates, list_gate_payl
 from handoff_queue.supervisor.lifecycle.handoffs import (
     build_fact_check_handoff,
     build_role_handoff,
-    step_handoff,
+    build_step_handoff,
 )
-from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
+from handoff_queue.supervisor.lifecycle.joins import list_counted_fan_ins
 from handoff_queue.supervisor.lifecycle.origins import find_task_origins
 from handoff_queue.supervisor.lifecycle.replanning import apply_patch, find_patchable_steps
 from handoff_queue.supervisor.lifecycle.result_texts import (
@@ -112,7 +112,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     list_remark_payloads,
 )
 from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step
-from handoff_queue.supervisor.lifecycle.side_effects import patch_after_review
+from handoff_queue.supervisor.lifecycle.side_effects import move_patch_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_conditions import (
     iterate_condition_results,
@@ -372,12 +372,12 @@ class DecisionRecorder:
             if spec.output_schema == {"type": "string"}:  # another form always has the confidence
                 step = step.model_copy(update={"task": with_confidence(plan, step, request)})
             contract = self._find_contract(state, plan.by_id[step_id], specialist)
-            handoff = step_handoff(
+            handoff = build_step_handoff(
                 state, step, spec, pinned.digest, texts, self._answer_schema(state), contract
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
-            counts = fan_ins_to_count(state, dependents[step_id])
+            counts = list_counted_fan_ins(state, dependents[step_id])
             event = make_handoff_issued(
                 handoff, writes.add_payload(message), command.group, index, counts
             )
@@ -418,7 +418,7 @@ class DecisionRecorder:
 
     def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
         if state.submitted.answer_schema:
-            return self._loader.answer_schema(state)
+            return self._loader.load_answer_schema(state)
         return None
 
     def _find_contract(
@@ -605,7 +605,7 @@ def make_patch_event(
     patch = texts.get_patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
-    patch = patch_after_review(patch, acting)
+    patch = move_patch_after_review(patch, acting)
     patched = apply_patch(
         plan, patch, find_patchable_steps(state), state.submitted.limits.max_steps
     )

@@ -68,7 +68,7 @@ class PayloadLoader:
             ref.digest, lambda: writes.texts.get(ref.digest) or self.load_text(state, ref)
         )
 
-    def answer_schema(self, state: JobState) -> Mapping[str, Any]:
+    def load_answer_schema(self, state: JobState) -> Mapping[str, Any]:
         """Return the JSON Schema of the job's answer; by default the answer is a string."""
         if state.submitted.answer_schema is None:
             return {"type": "string"}

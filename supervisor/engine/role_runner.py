@@ -29,9 +29,9 @@ from handoff_queue.supervisor.roles.assessment import build_verdict_format
 from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, find_schema_points
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
-from handoff_queue.supervisor.roles.judge import judge_format_of_schema
+from handoff_queue.supervisor.roles.judge import parse_judge_format
 from handoff_queue.supervisor.roles.planner import PlanFormat, find_plan_specialists
-from handoff_queue.supervisor.roles.replanner import describe_result, patch_format_of_schema
+from handoff_queue.supervisor.roles.replanner import describe_result, parse_patch_format
 from handoff_queue.supervisor.roles.role_events import build_outcome, list_earlier_results
 from handoff_queue.supervisor.roles.router import RouteFormat, find_route_specialists
 
@@ -155,7 +155,7 @@ class RoleRunner:
             )
             return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)
         if state.plan is None or role not in (Role.REPLANNER, Role.PLANNER):
-            answer_format = _answer_format(state, handoff, loaded)
+            answer_format = _build_answer_format(state, handoff, loaded)
             return AgentSetup(answer_format, form=AnswerForm.OWN)
         texts = self._attempts.payload_cache.get_payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
@@ -163,7 +163,7 @@ class RoleRunner:
             return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
         statuses = {step_id: describe_result(result) for step_id, result in loaded.results.items()}
         may_ask = state.submitted.approvals.are_wanted
-        patches = patch_format_of_schema(schema, plan, statuses, may_ask=may_ask)
+        patches = parse_patch_format(schema, plan, statuses, may_ask=may_ask)
         return AgentSetup(patches, form=AnswerForm.OWN)
 
     def _build_consequences(
@@ -188,7 +188,9 @@ class RoleRunner:
         return Consequences(events, payloads)
 
 
-def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads) -> AnswerFormat:
+def _build_answer_format(
+    state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads
+) -> AnswerFormat:
     """Return the answer format of a router, a first planner, a judge or an assessor."""
     match handoff.assigned_to:
         case Role.ROUTER:
@@ -203,6 +205,6 @@ def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayload
         case Role.JUDGE if points := find_schema_points(handoff.expected_output_format):
             return RulingFormat(points)
         case Role.JUDGE if state.conflicts is not None:
-            return judge_format_of_schema(handoff.expected_output_format, state.conflicts)
+            return parse_judge_format(handoff.expected_output_format, state.conflicts)
         case _:
             return build_verdict_format(state, loaded.results)

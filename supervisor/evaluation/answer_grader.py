@@ -102,9 +102,9 @@ class AnswerGrader:
         Args:
             reference: a right answer; None: no answer is known to be right.
         """
-        answer_item = _answer_item("the answer", answer)
+        answer_item = _build_answer_item("the answer", answer)
         schema = build_object_schema(
-            {"scores": _build_array_schema(build_object_schema(_score_fields(rubric)))}
+            {"scores": _build_array_schema(build_object_schema(_build_score_fields(rubric)))}
         )
         return self._build_request(SCORE_JOB, request, rubric, [answer_item], reference, schema)
 
@@ -114,7 +114,7 @@ class AnswerGrader:
         """Return the request of the job that compares two answers in this order."""
         text = {"type": "string"}
         sides = [Preference.FIRST.value, Preference.SECOND.value]
-        score = {"answer": {**text, "enum": sides}, **_score_fields(rubric)}
+        score = {"answer": {**text, "enum": sides}, **_build_score_fields(rubric)}
         fields = {
             "scores": _build_array_schema(build_object_schema(score)),
             "why": {**text, "description": "one or two sentences: what decided it"},
@@ -124,7 +124,7 @@ class AnswerGrader:
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         }
-        answers = [_answer_item("first", first), _answer_item("second", second)]
+        answers = [_build_answer_item("first", first), _build_answer_item("second", second)]
         return self._build_request(
             DUEL_JOB, request, rubric, answers, None, build_object_schema(fields)
         )
@@ -245,7 +245,7 @@ def _get_raw_scores(grader_result: JobResult) -> list[Any]:
     return []
 
 
-def _answer_item(name: str, answer: JobResult) -> JsonValue:
+def _build_answer_item(name: str, answer: JobResult) -> JsonValue:
     """Return the JSON item of an answer, with its first sources."""
     sources: list[JsonValue] = []
     for citation in answer.citations[:MAX_SOURCES]:
@@ -275,7 +275,7 @@ def _cut_to_fit(text: str, limit: int) -> str:
     return text
 
 
-def _score_fields(rubric: Rubric) -> dict[str, Any]:
+def _build_score_fields(rubric: Rubric) -> dict[str, Any]:
     """Return the properties in the JSON Schema of a score."""
     text = {"type": "string"}
     return {

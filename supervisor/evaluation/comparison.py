@@ -26,7 +26,7 @@ from handoff_queue.supervisor.evaluation.resource_use import (
     ResourceUse,
     format_times,
     get_usage,
-    total_usage,
+    sum_usage,
 )
 from handoff_queue.supervisor.evaluation.trials import Variant
 
@@ -88,7 +88,7 @@ def advise_on_answers(
         good, bad = (second, first) if first.faults else (first, second)
         return (
             f"Take {good.name}: its answer passes, and the answer of {bad.name} does"
-            f" not{_price_clause(good, bad)}."
+            f" not{_describe_price(good, bad)}."
         )
     if first.faults:
         return (
@@ -97,7 +97,7 @@ def advise_on_answers(
         )
     if better in (Preference.FIRST, Preference.SECOND):
         good, bad = (first, second) if better is Preference.FIRST else (second, first)
-        price = _price_clause(good, bad)
+        price = _describe_price(good, bad)
         return f"Take {good.name}: its answer was found better in both orders{price}."
     reason = "both pass, and more was not graded"
     if better:
@@ -106,10 +106,10 @@ def advise_on_answers(
     if prices.first == prices.second:
         return f"Take either: {reason}, at the same price."
     cheap, dear = (first, second) if prices.first < prices.second else (second, first)
-    return f"Take {cheap.name}: {reason}{_price_clause(cheap, dear)}."
+    return f"Take {cheap.name}: {reason}{_describe_price(cheap, dear)}."
 
 
-def _price_clause(good: ComparedAnswer, bad: ComparedAnswer) -> str:
+def _describe_price(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """Return the price of the better answer, compared with the other answer, in words."""
     prices = _choose_prices(good, bad)
     if prices.first == prices.second:
@@ -227,7 +227,7 @@ def _make_comparison(
     if in_swapped_order:
         first_scores += in_swapped_order.second
         second_scores += in_swapped_order.first
-    grader_usage = total_usage(get_usage(result) for result in grader_results)
+    grader_usage = sum_usage(get_usage(result) for result in grader_results)
     return Comparison(
         first=replace(first, score=compute_mean(first_scores)),
         second=replace(second, score=compute_mean(second_scores)),

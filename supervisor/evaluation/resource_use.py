@@ -58,7 +58,7 @@ def get_usage(result: JobResult) -> ResourceUse:
     )
 
 
-def total_usage(parts: Iterable[ResourceUse]) -> ResourceUse:
+def sum_usage(parts: Iterable[ResourceUse]) -> ResourceUse:
     """Return the sum of the resources."""
     return sum(parts, start=ResourceUse())
 

@@ -250,7 +250,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     disputes = find_disputes(state, texts)
     gaps = find_gaps(state, texts)
     open_points = (*_open_points(state, texts), *_build_figure_points(state, content.unproven))
-    notes = _own_notes(state, texts)
+    notes = _build_own_notes(state, texts)
     if content.is_form:  # a form has no place for sections
         form = texts.get_result(list_parts(state)[0])
         text, citations = content.text, content.citations
@@ -402,7 +402,7 @@ def _build_uncited_documents_note(document_count: int) -> tuple[str, ...]:
     return (f"The answer cites no source, although the job has {document_count:,} {noun}.",)
 
 
-def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
+def build_plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes of the planner's result, or the note that the planner made no usable
     plan.
     """
@@ -414,9 +414,9 @@ def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
     return (f"No usable plan was made{why}: one specialist got the whole request.",)
 
 
-def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def _build_own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes that code makes on the course of the job, a sentence each."""
-    notes = list(plan_notes(state.plan, texts))
+    notes = list(build_plan_notes(state.plan, texts))
     routed = state.routed
     if routed and routed.problem:
         why = _in_brackets(texts.explain(routed.result))

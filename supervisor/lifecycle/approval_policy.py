@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import format_dollars
-from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ApproveOnTimeout,
@@ -169,7 +169,7 @@ def _explain_question(state: JobState, subject: ApprovalOf) -> str:
         case ApprovalOf.PLAN:
             noun = "step" if len(state.steps) == 1 else "steps"
             details = f"{len(state.steps)} {noun}"
-            bill = bill_text(bill_of(state))
+            bill = format_bill(build_bill(state))
             if bill:
                 details += f": {bill}"
             return f"its plan is made ({details})"

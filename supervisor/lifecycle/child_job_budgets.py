@@ -16,7 +16,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.supervisor.lifecycle.job_budget import format_amount, reserve_for_closing_roles
-from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
+from handoff_queue.supervisor.lifecycle.plan_graph import get_plan_graph
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, get_outlines
 
 SHARES_OF_A_CHILD = 4
@@ -87,7 +87,7 @@ def _count_shares(steps: Sequence[StepOutline]) -> int:
 
 def has_child_jobs(state: JobState) -> bool:
     """Return whether the plan gives any step to a child job."""
-    return state.plan is not None and plan_graph_of(state.plan.steps).has_child_jobs
+    return state.plan is not None and get_plan_graph(state.plan.steps).has_child_jobs
 
 
 def describe_child_job_shortage(state: JobState, first: WorstCase) -> str:

@@ -24,7 +24,7 @@ class ChildJobLayer:
     max_microusd: int | None
 
 
-def bill_of(state: JobState) -> tuple[ChildJobLayer, ...]:
+def build_bill(state: JobState) -> tuple[ChildJobLayer, ...]:
     """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no
     steps for child jobs.
     """
@@ -45,7 +45,7 @@ def bill_of(state: JobState) -> tuple[ChildJobLayer, ...]:
     return tuple(layers)
 
 
-def bill_text(layers: Sequence[ChildJobLayer]) -> str:
+def format_bill(layers: Sequence[ChildJobLayer]) -> str:
     """Return the bill in one line; '' if there are no teams."""
     texts: list[str] = []
     for layer in layers:

@@ -93,7 +93,7 @@ def build_result_for_parent(
     to_finish_microusd = None
     if answer:
         output, claims = _build_output_and_claims(state, texts, answer, parent)
-        confidence = _mean_confidence(texts.get_results(list_parts(state)))
+        confidence = _compute_mean_confidence(texts.get_results(list_parts(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
     is_known = answer_stands(state) and state.kept.is_known_above
@@ -140,7 +140,7 @@ def _explain_failure(
     return texts.explain(state.ended.because) or state.ended.reason or "it has no answer"
 
 
-def _mean_confidence(parts: Sequence[HandoffResult]) -> float:
+def _compute_mean_confidence(parts: Sequence[HandoffResult]) -> float:
     """Return the mean confidence of the results, from 0 to 1. It is 0 without a result."""
     if not parts:
         return 0.0
@@ -225,12 +225,12 @@ def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
         case StopReason.PARENT_BUDGET:
             return StopReason.JOB_BUDGET
         case StopReason.JOB_BUDGET:
-            return _limit_reached(state, so_far)
+            return _find_reached_limit(state, so_far)
         case other:
             return other
 
 
-def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
+def _find_reached_limit(state: JobState, so_far: ChildUsage) -> StopReason:
     """Return the stop reason for the limit whose used part is the largest."""
     limits = state.submitted.limits
 

@@ -68,8 +68,8 @@ from handoff_queue.supervisor.lifecycle.step_failure import (
     abandon_refused_steps,
     build_recoveries,
     describe_failure,
+    find_step_retries,
     find_steps_to_ask_about,
-    step_retries,
 )
 
 MAX_NEEDS_ANSWERED = 2
@@ -236,7 +236,7 @@ def _decide_about_steps(
     commands += _group_ready_steps(state, of_agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open(Role.PLANNER):
-        commands.append(_answer_needs(state, needy))
+        commands.append(_ask_planner(state, needy))
     elif is_replanning and not state.has_open():
         commands.append(ask_role(state, Role.REPLANNER))
     if to_approve and state.question is None:
@@ -274,7 +274,7 @@ def _settle_steps(
     too_late = abandon_late_steps(state, now)
     if too_late:
         return too_late
-    retries = step_retries(state, observations, now)
+    retries = find_step_retries(state, observations, now)
     if retries:
         return (TryAgain(retries),)
     failed_steps = find_steps_to_ask_about(state, observations, now)
@@ -364,7 +364,7 @@ def _group_ready_steps(
     return groups
 
 
-def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
+def _ask_planner(state: JobState, needy: Sequence[StepId]) -> Command:
     """Return the command that asks the planner about the questions of steps, or that abandons
     the steps whose questions the planner has answered too often.
     """

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.answer import Gap
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, CLOSING_ROLES, FACT_GATE
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
@@ -151,7 +151,7 @@ def format_gaps(gaps: Sequence[Gap]) -> str:
 def format_gap(gap: Gap) -> str:
     """Return a gap in one line, with its likely cost if that is known and not 0."""
     line = f"{gap.step} ({gap.specialist}): {gap.why}"
-    cost = cost_usd(gap.likely_microusd)
+    cost = to_usd(gap.likely_microusd)
     if not cost:
         return line
     price = f"{cost:.6f}".rstrip("0").rstrip(".")

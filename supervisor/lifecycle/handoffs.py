@@ -97,7 +97,7 @@ def build_context(state: JobState, depends_on: Sequence[StepId]) -> tuple[Contex
     return tuple(context)
 
 
-def step_handoff(
+def build_step_handoff(
     state: JobState,
     step: Step,
     spec: SpecialistSpec,

@@ -221,7 +221,7 @@ def next_due(
             must begin, unless it waits without a message.
     """
     if state.ended:
-        return _report_due(state, now)
+        return _compute_report_time(state, now)
     if waits_for_specialist(state):
         shortest_s, longest_s = NOBODY_THERE_S
         quarter_of_age_s = (now - state.started_at) / 4
@@ -254,7 +254,7 @@ def _next_time_limit(state: JobState, now: float) -> float:
     return min(times)
 
 
-def _report_due(state: JobState, now: float) -> float | None:
+def _compute_report_time(state: JobState, now: float) -> float | None:
     """Return the time at which an ended job next reports its end: to the parent job, or else to
     the end task and the webhook. None: never.
     """

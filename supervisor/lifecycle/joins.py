@@ -70,7 +70,7 @@ def evaluate_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState
     usable = sum(part.is_usable for part in parts)
     left = sum(not part.is_settled for part in parts)
     if fan_in.join is None:
-        return _state_without_join(fan_in, usable, left)
+        return _evaluate_without_join(fan_in, usable, left)
     why_broken = _explain_broken(state, fan_in.join, usable, left)
     if why_broken:
         return JoinState.BROKEN, why_broken
@@ -80,7 +80,7 @@ def evaluate_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState
     return JoinState.OPEN, ""
 
 
-def _state_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinState, str]:
+def _evaluate_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinState, str]:
     if left:
         return JoinState.OPEN, ""
     if fan_in.parts and not usable:
@@ -127,7 +127,7 @@ def _explain_met(
         return ""
     if not left or usable >= (join.enough or len(fan_in.parts)):
         return f"{usable} of {len(fan_in.parts)} results were enough"
-    until = _time_limit(state, fan_in)
+    until = _compute_time_limit(state, fan_in)
     if until is not None and now >= until:
         return f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s"
     return ""
@@ -139,14 +139,14 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
     Args:
         dependents: dependents of that step.
     """
-    for fan_in in _fan_ins_of(state, dependents):
+    for fan_in in _list_fan_ins(state, dependents):
         is_needed = fan_in.join is None or not is_met(state, fan_in, now)
         if is_needed:
             return True
     return False
 
 
-def _fan_ins_of(state: JobState, dependents: Collection[StepId]) -> list[FanIn]:
+def _list_fan_ins(state: JobState, dependents: Collection[StepId]) -> list[FanIn]:
     """Return the fan-ins that wait for a step with these dependents."""
     if dependents:
         return [get_fan_in(state, dependent) for dependent in dependents]
@@ -157,7 +157,7 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     """Return the command that abandons the running steps for which the first satisfied join
     does not wait; empty if there are none.
     """
-    for fan_in in _fan_ins_with_join(state):
+    for fan_in in _list_fan_ins_with_join(state):
         join, why = evaluate_join(state, fan_in, now)
         if join is not JoinState.MET:
             continue
@@ -173,14 +173,16 @@ def next_join(state: JobState, now: float) -> float | None:
     time limit lies ahead.
     """
     limits: list[float] = []
-    for fan_in in _fan_ins_with_join(state):
-        limit = _time_limit(state, fan_in)
+    for fan_in in _list_fan_ins_with_join(state):
+        limit = _compute_time_limit(state, fan_in)
         if limit is not None and limit > now:
             limits.append(limit)
     return min(limits, default=None)
 
 
-def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[CountedFanIn, ...]:
+def list_counted_fan_ins(
+    state: JobState, dependents: frozenset[StepId]
+) -> tuple[CountedFanIn, ...]:
     """Return the fan-ins with a join that wait for a step. They may continue before all of
     their parts have ended.
 
@@ -190,14 +192,14 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     if dependents and not any(state.steps[dependent].outline.join for dependent in dependents):
         return ()  # thousands of steps may share a fan-in without a join: do not build its parts
     counted_fan_ins: list[CountedFanIn] = []
-    for fan_in in _fan_ins_of(state, sorted(dependents)):
+    for fan_in in _list_fan_ins(state, sorted(dependents)):
         if fan_in.join:
             wakes_from = _count_needed_results(fan_in.join, len(fan_in.parts))
             counted_fan_ins.append(CountedFanIn(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
     return tuple(counted_fan_ins)
 
 
-def _fan_ins_with_join(state: JobState) -> list[FanIn]:
+def _list_fan_ins_with_join(state: JobState) -> list[FanIn]:
     """Return the fan-ins with a join, of waiting steps and of the answer."""
     if state.plan is None or state.waits_for_all:
         return []
@@ -241,7 +243,7 @@ def _count_needed_results(join: Join, parts: int) -> int:
     return join.enough or parts
 
 
-def _time_limit(state: JobState, fan_in: FanIn) -> float | None:
+def _compute_time_limit(state: JobState, fan_in: FanIn) -> float | None:
     """Return the end of the fan-in's time as a Unix time in seconds; None if it has no time
     limit or no part has begun.
 

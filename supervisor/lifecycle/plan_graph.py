@@ -45,7 +45,7 @@ same id.
 """
 
 
-def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
+def get_plan_graph(steps: tuple[StepOutline, ...]) -> PlanGraph:
     """Return the graph of a plan's steps, computed or kept."""
     with _lock:
         known = _known.get(id(steps))

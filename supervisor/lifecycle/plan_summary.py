@@ -27,7 +27,7 @@ other steps.
 """
 
 
-def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
+def build_plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
     """Return the field `plan_short` of the job's hash if the plan may have changed. One of the
     events may change it, or a person before the first step began. Empty if it has not changed.
 

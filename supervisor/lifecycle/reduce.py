@@ -79,7 +79,7 @@ from handoff_queue.supervisor.lifecycle.job_retry import (
 )
 from handoff_queue.supervisor.lifecycle.origins import find_step_origins
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
-from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
+from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, get_plan_graph
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.review_arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.state import (
@@ -134,7 +134,7 @@ def fold_on(state: JobState, events: Iterable[RecordedEvent]) -> JobState:
         later = _apply_event(later, recorded)
     if later is state:
         return state
-    return later.model_copy(update={"step_index": step_index_after(state, later)})
+    return later.model_copy(update={"step_index": update_step_index(state, later)})
 
 
 def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
@@ -452,7 +452,7 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
     return {**changes, "steps": steps, "reworks": state.reworks + 1, "sent_back_at": at}
 
 
-def step_index_of(state: JobState) -> StepIndex:
+def compute_step_index(state: JobState) -> StepIndex:
     """Return the step index, computed from all steps."""
     waits_for: dict[StepId, int] = {}
     next_steps: list[StepId] = []
@@ -483,7 +483,7 @@ def step_index_of(state: JobState) -> StepIndex:
     )
 
 
-def step_index_after(before: JobState, later: JobState) -> StepIndex:
+def update_step_index(before: JobState, later: JobState) -> StepIndex:
     """Return the step index of a later state.
 
     Args:
@@ -496,8 +496,8 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
             before.step_index, outside_chords=_find_handoffs_outside_chords(before, later)
         )
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
-        return step_index_of(later)
-    index, graph = before.step_index, plan_graph_of(later.plan.steps)
+        return compute_step_index(later)
+    index, graph = before.step_index, get_plan_graph(later.plan.steps)
     changed_ids = later.steps.find_changed_keys(before.steps)
     new_steps = _select_steps(later.steps, changed_ids)
     old_steps = _select_steps(before.steps, changed_ids)

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
     PlanPatched,
     RetryRequested,
 )
-from handoff_queue.shared.types.handoff import BUDGETS, own_dependencies
+from handoff_queue.shared.types.handoff import BUDGETS, list_own_dependencies
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
@@ -177,7 +177,7 @@ def _find_steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> 
         return tuple(step_id for step_id in patch.drop if step_id in droppable)
     begun_ids = [step.id for step in plan.steps if step.id not in droppable]
     needed_ids = find_reachable(
-        begun_ids, lambda name: own_dependencies(plan.by_id[name].depends_on, plan.given)
+        begun_ids, lambda name: list_own_dependencies(plan.by_id[name].depends_on, plan.given)
     )
     return tuple(step_id for step_id in unbegun if step_id not in needed_ids)
 

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
 from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
+from handoff_queue.supervisor.lifecycle.plan_graph import get_plan_graph
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
@@ -31,7 +31,7 @@ NOT_APPROVED = "a person rejected it before it began"
 def find_review_dependents(state: JobState) -> frozenset[StepId]:
     """Return the steps that wait for the review, and the steps that depend on those."""
     if state.plan:
-        return plan_graph_of(state.plan.steps).after_review
+        return get_plan_graph(state.plan.steps).after_review
     return frozenset()
 
 
@@ -160,7 +160,7 @@ def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
     return Plan.model_validate({**dict(plan), "steps": steps})
 
 
-def patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
+def move_patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
     """Return the patch with its added and changed acting steps after the review."""
     return patch.model_copy(
         update={

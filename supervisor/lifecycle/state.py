@@ -39,7 +39,7 @@ from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_graph import find_reachable, plan_graph_of
+from handoff_queue.supervisor.lifecycle.plan_graph import find_reachable, get_plan_graph
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.verified_usage import NO_VERIFIED_USAGE, VerifiedUsage
 
@@ -632,21 +632,21 @@ class JobState(Message):
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
         """Return the dependents of each step."""
         if self.plan:
-            return plan_graph_of(self.plan.steps).dependents
+            return get_plan_graph(self.plan.steps).dependents
         return {}
 
     @property
     def steps_after(self) -> Mapping[StepId, int]:
         """Return the number of steps in the longest chain of dependents after each step."""
         if self.plan:
-            return plan_graph_of(self.plan.steps).steps_after
+            return get_plan_graph(self.plan.steps).steps_after
         return {}
 
     @property
     def sinks(self) -> tuple[StepId, ...]:
         """Return the plan's steps without dependents, in the plan's order."""
         if self.plan:
-            return plan_graph_of(self.plan.steps).sinks
+            return get_plan_graph(self.plan.steps).sinks
         return ()
 
     def find_downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:

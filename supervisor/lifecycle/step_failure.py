@@ -99,7 +99,9 @@ def abandon_refused_steps(
     return tuple(commands)
 
 
-def step_retries(state: JobState, observations: Observations, now: float) -> tuple[StepRetry, ...]:
+def find_step_retries(
+    state: JobState, observations: Observations, now: float
+) -> tuple[StepRetry, ...]:
     """Return the steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
@@ -108,7 +110,7 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
         step = state.steps[step_id]
         if not _may_try(state, step_id, step):
             continue
-        retry = _step_retry(step_id, step, observations)
+        retry = _build_step_retry(step_id, step, observations)
         if retry:
             retries.append(retry)
     return _select_needed_retries(state, retries, now)
@@ -205,10 +207,12 @@ def _is_stuck(step_id: StepId, step: StepState, observations: Observations) -> b
         return True
     if not has_failed(step):
         return False
-    return step.acted or _step_retry(step_id, step, observations) is None
+    return step.acted or _build_step_retry(step_id, step, observations) is None
 
 
-def _step_retry(step_id: StepId, step: StepState, observations: Observations) -> StepRetry | None:
+def _build_step_retry(
+    step_id: StepId, step: StepState, observations: Observations
+) -> StepRetry | None:
     """Return the next attempt at a step; None if no specialist is left to try it.
 
     The current specialist retries up to MAX_RETRIES failures of the step. After that, the

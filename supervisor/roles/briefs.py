@@ -141,7 +141,7 @@ class RejectedPlanBrief:
         return item
 
 
-def plan_brief(
+def build_plan_brief(
     request: str,
     candidates: Sequence[Candidate],
     max_steps: int,
@@ -186,7 +186,7 @@ def plan_brief(
     )
 
 
-def route_brief(
+def build_route_brief(
     request: str, candidates: Sequence[Candidate], context: JobContext = JobContext()
 ) -> str:
     """Return the router's brief."""

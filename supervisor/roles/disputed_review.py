@@ -29,7 +29,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     list_values,
     parse,
 )
-from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
+from handoff_queue.supervisor.roles.judge import build_judge_brief, build_judge_format, show_claim
 
 MAX_SHOWN_CHARS = 80_000
 """Most characters of results and their evidence in one brief. Each point gets an equal part."""
@@ -68,7 +68,7 @@ def build_judge_task(state: JobState, texts: ResultTexts) -> tuple[str, Mapping[
         return build_arbitration_brief(state, texts), RulingFormat(find_disagreements(state)).schema
     (payload,) = list_judge_payloads(state)
     conflicts = texts.get_conflicts(payload)
-    return judge_brief(conflicts), judge_format(conflicts).schema
+    return build_judge_brief(conflicts), build_judge_format(conflicts).schema
 
 
 def is_arbitration(schema: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ MAX_SOURCES = 3
 _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 
-def judge_brief(conflicts: Conflicts) -> str:
+def build_judge_brief(conflicts: Conflicts) -> str:
     """Return the judge's brief: contradicting claims, and their quotes."""
     return "\n".join([_JOB, *map(_format_conflict, select_conflicts_for_brief(conflicts))])
 
@@ -70,7 +70,7 @@ class SettlementsAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class JudgeFormat:
-    """Format of the answer to `judge_brief`. `AcceptedAnswer.output` is the JSON form of
+    """Format of the answer to `build_judge_brief`. `AcceptedAnswer.output` is the JSON form of
     `Settlements`.
     """
 
@@ -142,15 +142,15 @@ class JudgeFormat:
         return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
 
-def judge_format(conflicts: Conflicts) -> JudgeFormat:
-    """Return the answer format for the conflicts that `judge_brief` shows."""
+def build_judge_format(conflicts: Conflicts) -> JudgeFormat:
+    """Return the answer format for the conflicts that `build_judge_brief` shows."""
     claim_ids: dict[str, tuple[str, ...]] = {}
     for conflict in select_conflicts_for_brief(conflicts):
         claim_ids[conflict.id] = tuple(claim.id for claim in conflict.claims)
     return JudgeFormat(claim_ids)
 
 
-def judge_format_of_schema(schema: Mapping[str, Any], event: ConflictsFound) -> JudgeFormat:
+def parse_judge_format(schema: Mapping[str, Any], event: ConflictsFound) -> JudgeFormat:
     """Return the format of a handoff with this `JudgeFormat.schema`, for the conflicts in the
     schema.
 

@@ -18,7 +18,11 @@ from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan, Synthesis
-from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
+from handoff_queue.shared.types.plan_validation import (
+    count_problems,
+    find_name_problems,
+    shape_problems,
+)
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
 from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step, default_specialist
@@ -248,8 +252,8 @@ def _with_copied_dependencies(
 
 @dataclass(frozen=True)
 class PlanFormat:
-    """Format of the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is the JSON form of
-    a `Plan`.
+    """Format of the answer to `briefs.build_plan_brief`. `AcceptedAnswer.output` is the JSON form
+    of a `Plan`.
     """
 
     specialists: tuple[str, ...]
@@ -317,7 +321,7 @@ class PlanFormat:
         if not answer.steps:
             problems.append("the plan has no steps")
         if problems:
-            problems += name_problems(steps, self.specialists)
+            problems += find_name_problems(steps, self.specialists)
             raise InvalidAnswer(f"the plan cannot be used: {'; '.join(problems)}")
         steps, reassigned = _replace_unknown_specialists(steps, self.specialists)
         repeats: list[str] = []

@@ -433,7 +433,9 @@ def _accept_patch(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
     )
 
 
-def patch_schema(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
+def build_patch_schema(
+    specialists: Sequence[str], unbegun: Sequence[str], room: int
+) -> dict[str, Any]:
     """Return the JSON Schema in the replanner's handoff, which holds the allowed specialists
     and steps.
 
@@ -463,10 +465,10 @@ def describe_result(result: HandoffResult) -> str:
     return f"{result.status}, {clip(' '.join(text.split()), MAX_EARLIER_RESULT_CHARS)}"
 
 
-def patch_format_of_schema(
+def parse_patch_format(
     schema: Mapping[str, Any], plan: Plan, texts: Mapping[StepId, str], *, may_ask: bool
 ) -> PatchFormat:
-    """Return the answer format of a handoff with this `patch_schema`.
+    """Return the answer format of a handoff with this `build_patch_schema`.
 
     Args:
         texts: status and first words of the results, by step.

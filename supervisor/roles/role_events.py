@@ -30,8 +30,8 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     find_answers,
+    list_own_dependencies,
     make_ref,
-    own_dependencies,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
@@ -251,7 +251,7 @@ def build_outline(
     return StepOutline(
         id=step.id,
         specialist=step.specialist,
-        depends_on=own_dependencies(step.depends_on, given_ids),
+        depends_on=list_own_dependencies(step.depends_on, given_ids),
         given=tuple(dependency for dependency in step.depends_on if dependency in given_ids),
         title=step.title or cut_title(step.task),
         is_titled=step.title is not None,

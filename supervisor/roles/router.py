@@ -45,7 +45,7 @@ class RouteAnswer(LenientAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RouteFormat:
-    """Format of the answer to `briefs.route_brief`. `AcceptedAnswer.output` is the JSON form
+    """Format of the answer to `briefs.build_route_brief`. `AcceptedAnswer.output` is the JSON form
     of a `Route`.
     """
 

@@ -159,7 +159,7 @@ def check_query(request: Request) -> None:
     """
     if not request.query_params:
         return
-    known = _query_parameters(request.scope["route"].dependant)
+    known = _list_query_parameters(request.scope["route"].dependant)
     for name in request.query_params:
         if name not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has no parameters"
@@ -170,9 +170,9 @@ def check_query(request: Request) -> None:
             )
 
 
-def _query_parameters(dependant: Dependant) -> set[str]:
+def _list_query_parameters(dependant: Dependant) -> set[str]:
     """Return the names of the query parameters of a resource and of its dependencies."""
     names = {field.alias for field in dependant.query_params}
     for below in dependant.dependencies:
-        names |= _query_parameters(below)
+        names |= _list_query_parameters(below)
     return names

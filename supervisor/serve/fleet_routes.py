@@ -13,7 +13,7 @@ from handoff_queue.shared.store.caps import DaySpending
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.json_forms import convert_letter, convert_specialist
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
@@ -119,9 +119,9 @@ async def budgets(
 
 def _build_spending(spending: DaySpending) -> Spending:
     return Spending(
-        usd=cost_usd(spending.microusd),
+        usd=to_usd(spending.microusd),
         tokens=spending.tokens,
-        most_usd=cost_usd(spending.most_microusd) if spending.most_microusd else None,
+        most_usd=to_usd(spending.most_microusd) if spending.most_microusd else None,
         most_tokens=spending.most_tokens or None,
     )
 

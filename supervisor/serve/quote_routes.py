@@ -14,10 +14,10 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.cost_quotes import (
     as_quoted,
+    build_quote_json,
     exceeds,
     explain_missing_plan,
     is_decided,
-    quote_json,
 )
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
@@ -70,7 +70,7 @@ async def quote(
     if is_refused:
         await access.jobs.cancel(job_id)
     teams: Any = ((await access.jobs.result(job_id)).plan or {}).get("child_jobs")
-    return JSONResponse(quote_json(state, teams, is_refused=is_refused), 200, headers)
+    return JSONResponse(build_quote_json(state, teams, is_refused=is_refused), 200, headers)
 
 
 async def _wait_for_quote(jobs: AsyncClient, job_id: JobId) -> JobState:

@@ -7,7 +7,7 @@ import re
 _COPY = re.compile(r"(.+)_[0-9]{4,}")
 
 
-def copy_name(step_id: str, number: int) -> str:
+def build_copy_name(step_id: str, number: int) -> str:
     """Return the name of a copy: `page_0001`.
 
     Args:

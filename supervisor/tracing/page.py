@@ -26,7 +26,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
+from handoff_queue.shared.types.usage import NOTHING_USED, to_usd
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
 from handoff_queue.supervisor.client.plan_changes import describe_change
@@ -49,7 +49,7 @@ second for so many, and an answer with more is shown as text.
 _MARK = re.compile(r"[*_\[`<|]")
 
 
-def report_sections(report: JobResult) -> dict[str, Any]:
+def build_report_sections(report: JobResult) -> dict[str, Any]:
     """Return the sections below the answer, by heading: sentences, or rows of a table."""
     verdicts: list[str] = []
     for verdict in report.verdicts:
@@ -183,7 +183,7 @@ _REL = "noopener noreferrer nofollow"
 _MAX_TITLE_CHARS = 300
 
 
-def answer_html(
+def render_answer(
     answer: JsonValue,
     citations: Sequence[Mapping[str, Any]],
     prefix: str,
@@ -219,7 +219,7 @@ def render_sources(
     statement.
 
     Args:
-        links: see `answer_html`.
+        links: see `render_answer`.
     """
     urls = links or {}
     items = "".join(_render_source(citation, prefix, urls) for citation in citations)
@@ -377,7 +377,7 @@ def _render_answer(traced: TracedJob) -> str:
     sources = ""
     if report.citations:
         sources = f"<h3>Sources</h3>{render_sources(report.citations, job_id)}"
-    text = answer_html(report.answer, report.citations, job_id, is_form=report.asked_for_a_form)
+    text = render_answer(report.answer, report.citations, job_id, is_form=report.asked_for_a_form)
     return f'<article class="answer" data-job="{escape(job_id)}">{text}{sources}</article>'
 
 
@@ -422,19 +422,19 @@ def _build_job_data(traced: TracedJob) -> dict[str, Any]:
         "is_over": report.status.has_ended,
         "mode": report.mode.value,
         "usage": report.usage,
-        "cache": _cache_use(record.journal),
+        "cache": _compute_cache_use(record.journal),
         "quote": report.quote,
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
         "turns": turns,
         "contexts": contexts,
         "specialists": _sum_by_specialist(timeline.bars, timeline.ends_at),
-        "told": report_sections(report),
+        "told": build_report_sections(report),
         "story": list(traced.story),
     }
 
 
-def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
+def _compute_cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
     """Return the share of the input tokens that came from the provider's cache, and the money that
     the cache saved. None: nothing came from a cache.
     """
@@ -445,7 +445,7 @@ def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
     if not usage.cache_read_tokens or not usage.input_tokens:
         return None
     saved = usage.cache_saved_microusd - usage.cache_surcharge_microusd
-    return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": cost_usd(saved)}
+    return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": to_usd(saved)}
 
 
 def _sum_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import AgentHandoff, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.names import Role
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.job_result import JobRecord
 
 STOPPED = "stopped"
@@ -437,7 +437,7 @@ def _build_bar(
         past_claims=_list_all_claims(info),
         turns=info.turns,
         tokens=info.input_tokens + info.output_tokens,
-        usd=cost_usd(info.cost_microusd),
+        usd=to_usd(info.cost_microusd),
         at_most=info.cut_calls > 0,
         child=event.child.job_id if event.child else None,
     )

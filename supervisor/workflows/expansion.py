@@ -16,7 +16,7 @@ from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import TITLE_CHARS, ItemRef, Step
 from handoff_queue.supervisor.text.markdown import cut_title
-from handoff_queue.supervisor.text.repeated_step_names import copy_name
+from handoff_queue.supervisor.text.repeated_step_names import build_copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, index_steps
 
@@ -370,7 +370,7 @@ def _list_ids(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
         return (step.id,)
     step_ids: list[StepId] = []
     for number in range(1, len(values[step.for_each]) + 1):
-        step_ids.append(StepId(copy_name(step.id, number)))
+        step_ids.append(StepId(build_copy_name(step.id, number)))
     return tuple(step_ids)
 
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import describe_problems
-from handoff_queue.shared.types.plan_validation import join_problems
+from handoff_queue.shared.types.plan_validation import find_join_problems
 from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.text.plain_yaml import get_fields, get_text, get_texts
 
@@ -85,7 +85,7 @@ class JoinSyntax:
             raise UserError(
                 f"{self.where}: {describe_problems(error, shows_values=True)}; correct it"
             ) from error
-        problems = join_problems(join, parts)
+        problems = find_join_problems(join, parts)
         if problems:
             raise UserError(f"{self.where}: it {'; it '.join(problems)}")
         return join

@@ -115,7 +115,7 @@ def _build_workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflo
             f"{_describe_location(path, fields, 'description')} must have 1 to"
             f" {MAX_DESCRIPTION_CHARS:,} characters; describe its result"
         )
-    nodes = _step_nodes(path, fields)
+    nodes = _list_step_nodes(path, fields)
     steps = tuple(_parse_step(path, node) for node in nodes)
     _check_together(path, steps, list(map(get_line, nodes)))
     review = True
@@ -140,7 +140,7 @@ def _build_workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflo
     return workflow
 
 
-def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
+def _list_step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
     """Return the nodes of the steps.
 
     Raises:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from handoff_queue.supervisor.text.foreign_images import without_foreign_images
-from handoff_queue.supervisor.tracing.page import MAX_MARKS, answer_html
+from handoff_queue.supervisor.tracing.page import MAX_MARKS, render_answer
 
 ANSWERS = {
     "blanks in an image": "![a](" + " " * 60_000,
@@ -37,11 +37,11 @@ def test_the_images_of_each_answer_are_found_in_a_short_time(answer: str) -> Non
 @pytest.mark.parametrize("marks", ["*_[`<", "|a", "![a]("])
 def test_a_page_shows_an_answer_with_too_many_marks_as_plain_text(marks: str) -> None:
     """The parser took 30 seconds of a server for each view of such an answer."""
-    page = answer_html("<b>" + marks * MAX_MARKS, (), "a")
+    page = render_answer("<b>" + marks * MAX_MARKS, (), "a")
 
     assert page.startswith("<pre")
     assert "<b>" not in page
 
 
 def test_a_page_shows_an_answer_with_fewer_marks_as_markdown() -> None:
-    assert answer_html("**a** " * 1_000, (), "a").startswith("<p><strong>")
+    assert render_answer("**a** " * 1_000, (), "a").startswith("<p><strong>")

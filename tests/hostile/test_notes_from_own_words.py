@@ -19,7 +19,7 @@ from handoff_queue.testing import Json, Reply, answer_properties, json_reply, re
 from handoff_queue.testing import tool_call_reply as call
 from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
-from handoff_queue.workers.tools.run_code import run_code_tool
+from handoff_queue.workers.tools.run_code import build_run_code_tool
 from handoff_queue.workers.tools.sandbox import SandboxRun
 from tests.doubles.handoffs import a_tool
 from tests.doubles.one_step_job import PASS
@@ -95,7 +95,13 @@ class Model:
     def run(self) -> JobResult:
         only = {CODER: ["run_code", "read_document", "memory"]}
         only[LIBRARIAN] = ["echo", "records", "read_document", "memory"]
-        tools = run_code_tool(run_program), read_document_tool(), ECHO, RECORDS, build_memory_tool()
+        tools = (
+            build_run_code_tool(run_program),
+            read_document_tool(),
+            ECHO,
+            RECORDS,
+            build_memory_tool(),
+        )
         self.system.offer(*tools, only=only)
         request = Request("Work.", mode=Mode.TEAM, documents={"guide.md": GUIDE.encode()})
         job = self.system.shell.jobs.submit(request)

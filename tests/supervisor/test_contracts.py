@@ -14,7 +14,7 @@ from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_step_handoff
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.roles.replanner import PatchFormat
 from tests.doubles.handoffs import a_spec
@@ -40,7 +40,7 @@ def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHando
     job.advance()
     job.make_plan(a_plan(a=""))
     step = Step(id=StepId("a"), specialist=stand_in.name, task="Classify it.")
-    return step_handoff(
+    return build_step_handoff(
         job.state, step, stand_in, stand_in.content_digest, ResultTexts({}), None, contract
     )
 

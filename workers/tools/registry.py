@@ -24,8 +24,8 @@ from handoff_queue.workers.tools.hosted_tools import start_user_tools
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
-from handoff_queue.workers.tools.run_code import run_code_tool
-from handoff_queue.workers.tools.search_documents import search_documents_tool
+from handoff_queue.workers.tools.run_code import build_run_code_tool
+from handoff_queue.workers.tools.search_documents import build_search_documents_tool
 from handoff_queue.workers.tools.tool_host_protocol import INSTALLED
 from handoff_queue.workers.tools.web_search import build_web_search_tool
 
@@ -111,9 +111,9 @@ def build_registry(
         build_memory_tool(),
         now_tool(),
         read_document_tool(),
-        run_code_tool(),
+        build_run_code_tool(),
         build_code_execution_tool(),
-        search_documents_tool(index),
+        build_search_documents_tool(index),
         build_web_search_tool(),
     )
     tools = {tool.name: tool for tool in built_in}

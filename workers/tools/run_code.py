@@ -61,7 +61,7 @@ class _Run(Arguments):
 Runner = Callable[..., SandboxRun]
 
 
-def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
+def build_run_code_tool(run: Runner = run_in_sandbox) -> Tool:
     """Return the tool.
 
     Args:

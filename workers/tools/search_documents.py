@@ -35,7 +35,7 @@ class _Search(Arguments):
     limit: int = Field(default=8, description=f"most passages, 1 to {MAX_HITS}")
 
 
-def search_documents_tool(index: DocumentIndex) -> Tool:
+def build_search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
     def search(arguments: _Search, context: ToolContext) -> ToolOutput:

@@ -198,7 +198,7 @@ def build_sandbox_filter() -> bytes:
     )
 
 
-def own_process_filter() -> bytes:
+def build_own_process_filter() -> bytes:
     """Return a filter that lets a process change the limits and the priority of itself only. With a
     limit of processor time, the kernel ends any process of the same user. It also refuses memory
     and queues of the kernel that outlive all processes.

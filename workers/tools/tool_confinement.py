@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from handoff_queue.workers.tools.seccomp_filter import (
     build_internet_only_filter,
+    build_own_process_filter,
     filter_system_calls,
-    own_process_filter,
 )
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
@@ -140,7 +140,7 @@ def separate_host() -> None:
     _separate()
     _drop_capabilities(_CAPABILITIES_OF_HOST)
     with suppress(OSError):  # a machine whose numbers of system calls the filter does not know
-        filter_system_calls(own_process_filter())
+        filter_system_calls(build_own_process_filter())
 
 
 def confine(limits: ToolLimits) -> None:

@@ -24,7 +24,7 @@ import httpx2
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import (
-    rate_limits_in,
+    parse_rate_limits,
     retry_after_s_in,
 )
 from handoff_queue.shared.settings.http_values import find_proxy
@@ -336,7 +336,7 @@ def _convert_status_error(error: anthropic.APIStatusError) -> ModelError:
                 f"{reason} ({status}){message}",
                 status=status,
                 retry_after_s=retry_after_s_in(headers),
-                limits=rate_limits_in(headers),
+                limits=parse_rate_limits(headers),
             )
         case 407:
             return ModelRejected(describe_proxy_refusal(error.request.url.scheme), status=status)
@@ -376,7 +376,7 @@ def _convert_unexpected_status(error: anthropic.APIStatusError, message: str) ->
             "set ANTHROPIC_BASE_URL to the address that it redirects to",
             status=error.status_code,
         )
-    return _stream_event_error(str(error.type or ""), message)
+    return _convert_stream_event_error(str(error.type or ""), message)
 
 
 def is_error(value: Any) -> bool:
@@ -413,10 +413,10 @@ def convert_error_event(data: str) -> ModelError:
     if isinstance(inner, dict):
         kind = str(inner.get("type") or inner.get("code") or "")
     kind = replace_lone_surrogates(" ".join(kind.split()))
-    return _stream_event_error(kind, _get_message(body))
+    return _convert_stream_event_error(kind, _get_message(body))
 
 
-def _stream_event_error(kind: str, message: str) -> ModelError:
+def _convert_stream_event_error(kind: str, message: str) -> ModelError:
     """Return the error of a reply with status 200. Only its type or code tells whether another
     try may help.
 

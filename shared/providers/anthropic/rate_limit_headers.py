@@ -13,7 +13,7 @@ from handoff_queue.shared.types.rate_limits import Allowance, RateLimits
 _PREFIX = "anthropic-ratelimit-"
 
 
-def rate_limits_in(headers: Mapping[str, str]) -> RateLimits:
+def parse_rate_limits(headers: Mapping[str, str]) -> RateLimits:
     """Return the rate limits in the headers
     `anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`.
 

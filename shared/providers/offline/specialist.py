@@ -148,7 +148,7 @@ def build_answer(conversation: RequestParts) -> dict[str, Any]:
 def _find_claims(conversation: RequestParts) -> _Research:
     """Return the claims that the documents support, with the gaps."""
     sentences = _collect_sentences(conversation)
-    place = _place_read(conversation)
+    place = _describe_pages_read(conversation)
     lines: list[str] = []
     for page in _iterate_pages_in_scope(conversation):
         lines += page.text.splitlines()
@@ -180,7 +180,7 @@ def _build_envelope_from_documents(
     if claims:
         return _build_envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
     missing_topics = join_with_and([topic.gap for topic in missing])
-    problem = f"not found in {_place_read(conversation)}: {missing_topics}"
+    problem = f"not found in {_describe_pages_read(conversation)}: {missing_topics}"
     if conversation.paths or _has_searched(conversation):
         return _build_envelope("partial", output, problem=problem)
     return _build_envelope("needs_input", output, needs=_needs_of(missing), problem=problem)
@@ -340,7 +340,7 @@ def _collect_sentences(conversation: RequestParts) -> list[Sentence]:
     return list(distinct.values())
 
 
-def _place_read(conversation: RequestParts) -> str:
+def _describe_pages_read(conversation: RequestParts) -> str:
     """Return the names of the documents that were read, or `the documents` if a search has no
     hit.
     """

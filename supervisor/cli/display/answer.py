@@ -96,7 +96,7 @@ _ANY_COLUMNS = 10_000
 """Width of a table without a limit."""
 
 
-def answer_text(result: JobResult) -> str:
+def format_answer(result: JobResult) -> str:
     """Return the answer as Markdown, or as JSON if the job has an answer schema."""
     if result.answer is None:
         return ""
@@ -117,7 +117,7 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
     Args:
         streamed: the part that was printed while the model wrote it.
     """
-    text = answer_text(result)
+    text = format_answer(result)
     if not text:
         return
     if text.startswith(streamed):
@@ -163,7 +163,7 @@ def build_account(result: JobResult, *, is_private: bool = False) -> RenderableT
     upper_bound = describe_upper_bound(result)
     if upper_bound:
         parts.append(Text(upper_bound, style="yellow"))
-    quote_text = quote_remark(result)
+    quote_text = describe_quote(result)
     if quote_text:
         parts.append(Text(quote_text))
     parts.append(Text(format_total(result), style="bold"))
@@ -194,7 +194,7 @@ def format_usage_line(result: JobResult | JobOutline) -> str:
     return f"{result.wall_s:.1f} s  {turns}  {tokens}  {cost}"
 
 
-def quote_remark(result: JobResult) -> str | None:
+def describe_quote(result: JobResult) -> str | None:
     """Return the quote next to the real usage, or None without a quote."""
     quote = result.quote or {}
     parts: list[str] = []

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from handoff_queue.shared.types.review import Score
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.display.tables import format_table
 from handoff_queue.supervisor.cli.display.terminal import count_text, format_money, shorten
 from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate
-from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, total_usage
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, sum_usage
 from handoff_queue.supervisor.evaluation.summary import (
     SummaryRow,
     advise_on_variants,
@@ -43,12 +43,12 @@ class EvaluationReport:
     @property
     def grader_usage(self) -> ResourceUse:
         """Return the usage of the grader."""
-        return total_usage(outcome.grader_usage for outcome in self.outcomes)
+        return sum_usage(outcome.grader_usage for outcome in self.outcomes)
 
     @property
     def usage(self) -> ResourceUse:
         """Return the usage of all jobs and of the grader."""
-        return total_usage([self.grader_usage, *(outcome.usage for outcome in self.outcomes)])
+        return sum_usage([self.grader_usage, *(outcome.usage for outcome in self.outcomes)])
 
 
 def format_outcome(outcome: TrialOutcome) -> str:
@@ -67,7 +67,7 @@ def format_outcome(outcome: TrialOutcome) -> str:
     )
 
 
-def report_table(report: EvaluationReport) -> str:
+def format_report(report: EvaluationReport) -> str:
     """Return the Markdown tables of an evaluation: the variants, the kinds of cases, and the
     advice.
     """
@@ -100,7 +100,7 @@ def build_accounts(report: EvaluationReport) -> list[str]:
     """Return a line about the cost, and a line about answers without a usable score, if any."""
     limit = ""
     if report.max_microusd is not None:
-        limit = f" of at most {format_money(cost_usd(report.max_microusd))}"
+        limit = f" of at most {format_money(to_usd(report.max_microusd))}"
     total, grader = report.usage, report.grader_usage
     lines = [
         f"{report.plan.name}: {format_money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of"
@@ -136,7 +136,7 @@ def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
     return sentences
 
 
-def report_json(report: EvaluationReport, golden: Path) -> dict[str, Any]:
+def convert_report(report: EvaluationReport, golden: Path) -> dict[str, Any]:
     """Return the JSON of an evaluation, with the keys of docs/how-to/evaluation.md."""
     kinds: dict[str, Any] = {}
     for kind, passed_of in group_by_kind(report.outcomes).items():

@@ -57,7 +57,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     format_name,
     is_deferred,
 )
-from handoff_queue.supervisor.cli.display.job_status import quote_line
+from handoff_queue.supervisor.cli.display.job_status import format_quote
 from handoff_queue.supervisor.cli.display.job_view import (
     JobUpdate,
     JobView,
@@ -68,7 +68,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
-from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -200,7 +200,7 @@ def _describe_route(_: JobView, event: Routed) -> str:
 
 
 def _describe_quote(_: JobView, event: Quoted) -> str:
-    return f"quote: {quote_line(event.quote)}"
+    return f"quote: {format_quote(event.quote)}"
 
 
 def _describe_end(view: JobView, event: JobEnded) -> str:
@@ -274,7 +274,7 @@ def _describe_plan(view: JobView, event: PlanMade) -> str:
     line += _describe_reason(view, event, "; ")
     bill = ""
     if view.state:
-        bill = bill_text(bill_of(view.state))
+        bill = format_bill(build_bill(view.state))
     if bill:
         line += f"; {bill}"
     return line

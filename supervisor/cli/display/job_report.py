@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from handoff_queue.supervisor.cli.display.answer import (
-    answer_text,
     describe_upper_bound,
+    format_answer,
     format_sources,
     format_usage,
     format_usage_line,
@@ -113,7 +113,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     if result.notes:
         print_section("notes", format_value(list(result.notes)))
     if result.answer is not None:
-        parts = (answer_text(result), format_sources(result))
+        parts = (format_answer(result), format_sources(result))
         print_section("answer", "\n\n".join(part for part in parts if part))
 
 

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.batches import MAX_BATCH_S
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.usage import MICROUSD, cost_usd
+from handoff_queue.shared.types.usage import MICROUSD, to_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, format_money
 from handoff_queue.supervisor.quoting.cost_simulation import MIN_SCORES
@@ -17,7 +17,7 @@ NO_PAST = "no estimate yet: no handoff has ended on this broker"
 NO_PRICE = "no estimate: a price is not known, and a batch has no usual time"
 
 
-def quote_line(quote: Quote) -> str:
+def format_quote(quote: Quote) -> str:
     """Return a quote as one line.
 
     Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
@@ -75,7 +75,7 @@ def format_headline(view: JobView) -> str:
 def list_usage_and_limits(info: JobInfo, limits: JobLimits) -> list[str]:
     """Return the turns, tokens and cost, each with its limit if there is one."""
     at_most = info.cut_calls > 0
-    cost = format_money(cost_usd(info.cost_microusd), at_most=at_most)
+    cost = format_money(to_usd(info.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
         cost += f" of {_format_usd(limits.max_microusd)}"
     turns = _format_count_with_limit(info.turns, limits.max_turns, "turn")
@@ -146,7 +146,7 @@ def _format_usage_since_retry(view: JobView, handoffs: int) -> str:
     time = _format_seconds(compute_working_seconds(view))
     if not is_known:
         return time
-    return f"{time}, {format_money(cost_usd(microusd), at_most=is_upper_bound)}"
+    return f"{time}, {format_money(to_usd(microusd), at_most=is_upper_bound)}"
 
 
 def compute_working_seconds(view: JobView) -> float:

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES, Role
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.display.activity import (
     describe_deferral,
     describe_lost_claims,
@@ -233,7 +233,7 @@ def iterate_rows(view: JobView) -> Iterator[TreeRow]:
         latest = None
         if step.handoff_id:
             latest = issued.get(step.handoff_id)
-        yield _step_row(view, step_id, step, latest)
+        yield _build_step_row(view, step_id, step, latest)
         yield from _iterate_rows_below(view, latest)
     for event in roles:
         if event not in first:
@@ -307,7 +307,7 @@ def _format_verdict(state: JobState, attempt: int) -> str:
     return f"{round_.decision.value} {', '.join(round_.steps)}".rstrip()
 
 
-def _step_row(
+def _build_step_row(
     view: JobView, step_id: StepId, step: StepState, event: HandoffIssued | None
 ) -> TreeRow:
     """Return the row of a step.
@@ -463,7 +463,7 @@ def _format_activity(view: JobView, event: HandoffIssued, info: HandoffInfo) -> 
 def _format_cost(info: HandoffInfo) -> str:
     """Return the cost of a handoff, or an empty text if it is zero or unknown."""
     if info.cost_microusd:
-        return format_money(cost_usd(info.cost_microusd), at_most=info.cut_calls > 0)
+        return format_money(to_usd(info.cost_microusd), at_most=info.cut_calls > 0)
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.evaluation.history import compare_runs
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import ReadsFleet
@@ -27,5 +27,5 @@ async def evaluations(request: Request, visit: ReadsFleet) -> Response:
         sets=compare_runs(runs),
         most=MAX_RUNS,
         count=len(runs),
-        usd=cost_usd,
+        usd=to_usd,
     )

@@ -73,7 +73,7 @@ def _list_waiting_jobs(access: Access) -> tuple[float, list[WaitingJob]]:
 async def question(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Show the questions of a job, with an editor for a plan or for the arguments of a call."""
     report = await run_in_threadpool(read_report, visit.access.store, job_id)
-    return _render_page(request, visit, report, _EditorTexts(_plan_text(report)))
+    return _render_page(request, visit, report, _EditorTexts(_format_plan(report)))
 
 
 @router.post("/inbox/{job_id}")
@@ -86,7 +86,7 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     arguments_text = str(form.get("arguments", ""))
     report = await run_in_threadpool(read_report, visit.access.store, job_id)
     question_version = parse_question_version(form)
-    is_edited = bool(text.strip()) and _split_lines(text) != _split_lines(_plan_text(report))
+    is_edited = bool(text.strip()) and _split_lines(text) != _split_lines(_format_plan(report))
     try:
         plan = parse_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
@@ -198,7 +198,7 @@ def _is_about_plan(report: JobResult) -> bool:
     return any(entry["what"] == "plan" for entry in open_questions(report))
 
 
-def _plan_text(report: JobResult) -> str:
+def _format_plan(report: JobResult) -> str:
     """Return the plan as text for the editor; '' if the question is not about the plan."""
     if report.plan is None or not _is_about_plan(report):
         return ""

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.console.pages import create_environment, render
@@ -51,7 +51,7 @@ class JobRow:
 
     @property
     def usd(self) -> float | None:
-        return cost_usd(self.job.cost_microusd)
+        return to_usd(self.job.cost_microusd)
 
     @property
     def tokens(self) -> int:

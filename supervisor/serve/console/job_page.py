@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES, ROLES_QUEUE
 from handoff_queue.shared.types.presence import WAITS_FOR
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, build_report, record_of
 from handoff_queue.supervisor.client.submission import build_budget_fields
 from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
@@ -30,7 +30,11 @@ from handoff_queue.supervisor.serve.approval_questions import list_arguments, op
 from handoff_queue.supervisor.serve.console.document_routes import build_document_link
 from handoff_queue.supervisor.serve.console.pages import format_duration
 from handoff_queue.supervisor.text.sanitizing import replace_unsafe
-from handoff_queue.supervisor.tracing.page import answer_html, render_sources, report_sections
+from handoff_queue.supervisor.tracing.page import (
+    build_report_sections,
+    render_answer,
+    render_sources,
+)
 from handoff_queue.supervisor.tracing.timeline import build_timeline, find_steps_without_handoff
 
 MAX_OPEN = 50
@@ -139,13 +143,13 @@ class JobPage:
 
     @property
     def max_usd(self) -> float | None:
-        return cost_usd(self.budget.get("max_usd"))
+        return to_usd(self.budget.get("max_usd"))
 
     @property
     def sections(self) -> dict[str, Any]:
         """Return the sections that have content, by heading."""
         sections: dict[str, Any] = {}
-        for name, content in report_sections(self.report).items():
+        for name, content in build_report_sections(self.report).items():
             if name in _SECTIONS_OF_THE_DRAWING:
                 continue
             # The section Waits of the page has the reasons to wait.
@@ -164,7 +168,7 @@ class JobPage:
         links: dict[int, str] = {}
         for citation in report.citations:
             links[citation["n"]] = build_document_link(report.job_id, citation)
-        text = answer_html(
+        text = render_answer(
             report.answer, report.citations, report.job_id, is_form=is_form, links=links
         )
         if report.citations:

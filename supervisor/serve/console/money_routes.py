@@ -13,7 +13,7 @@ from handoff_queue.shared.store.caps import DaySpending
 from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts, LabelledSpending
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.job_list_routes import MAX_TEXT_CHARS
 from handoff_queue.supervisor.serve.console.pages import render
@@ -40,7 +40,7 @@ class MoneyRow:
 
     @property
     def usd(self) -> float:
-        return cost_usd(self.amounts.usd) or 0.0
+        return to_usd(self.amounts.usd) or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class Budget:
 
     @property
     def usd(self) -> float | None:
-        return cost_usd(self.spending.microusd)
+        return to_usd(self.spending.microusd)
 
     @property
     def most_usd(self) -> float | None:
         """Return the cap. None: there is no cap."""
-        return cost_usd(self.spending.most_microusd or None)
+        return to_usd(self.spending.most_microusd or None)
 
     @property
     def left_usd(self) -> float | None:
         if self.spending.most_microusd:
-            return cost_usd(max(0, self.spending.most_microusd - self.spending.microusd))
+            return to_usd(max(0, self.spending.most_microusd - self.spending.microusd))
         return None
 
     @property
@@ -98,17 +98,17 @@ class MoneyPage:
 
     @property
     def usd(self) -> float | None:
-        return cost_usd(self.total.usd)
+        return to_usd(self.total.usd)
 
     @property
     def saved_usd(self) -> float:
         """Return the money that caches saved, less the price of writing to them."""
-        return cost_usd(self.total.net_saved)
+        return to_usd(self.total.net_saved)
 
     @property
     def spared_usd(self) -> float:
         """Return the money that copies of the results of equal handoffs saved."""
-        return cost_usd(self.total.spared)
+        return to_usd(self.total.spared)
 
 
 @router.get("/money")

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.cron import format_slot, next_slot
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import (
@@ -47,12 +47,12 @@ class ScheduleRow:
 
     @property
     def spent_usd(self) -> float | None:
-        return cost_usd(self.schedule.spent_microusd)
+        return to_usd(self.schedule.spent_microusd)
 
     @property
     def most_usd(self) -> float | None:
         """Return the most money of a month. None: there is no limit."""
-        return cost_usd(self.schedule.max_microusd_per_month)
+        return to_usd(self.schedule.max_microusd_per_month)
 
 
 def read_schedules(access: Access) -> dict[str, Any]:

@@ -298,7 +298,7 @@ def test_a_limit_in_money_ends_a_handoff_whose_models_have_no_known_price() -> N
 def test_a_turn_is_paid_at_the_price_of_the_model_that_served_it() -> None:
     run = two_models(by_model(second=answer_reply()), held_s=(12, 0))
     usage = run.go().usage
-    assert usage.cost_microusd == Prices().cost_microusd(usage, SECOND)
+    assert usage.cost_microusd == Prices().compute_microusd(usage, SECOND)
 
 
 def test_a_call_that_was_cut_counts_at_the_price_of_its_own_model() -> None:

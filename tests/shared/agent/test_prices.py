@@ -11,7 +11,7 @@ from handoff_queue.shared.agent.prices import (
     WEB_SEARCH_MICROUSD,
     Prices,
     build_prices,
-    request_bytes,
+    count_request_bytes,
 )
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
@@ -29,7 +29,7 @@ def a_call(model: str = "claude-opus-5-5", system: str = "s", **rest: Any) -> Mo
 
 def test_a_known_model_has_its_price_in_micro_dollars() -> None:
     assert (
-        PRICES.cost_microusd(
+        PRICES.compute_microusd(
             Usage(input_tokens=1_000_000, output_tokens=1_000_000), "claude-opus-5-5"
         )
         == 24_000_000
@@ -37,16 +37,16 @@ def test_a_known_model_has_its_price_in_micro_dollars() -> None:
 
 
 def test_a_fraction_is_rounded_up() -> None:
-    assert PRICES.cost_microusd(Usage(input_tokens=1), "claude-haiku-5-5") == 1
+    assert PRICES.compute_microusd(Usage(input_tokens=1), "claude-haiku-5-5") == 1
 
 
 def test_an_unknown_model_has_no_price() -> None:
-    assert PRICES.cost_microusd(Usage(input_tokens=1), "llama-of-mine") is None
+    assert PRICES.compute_microusd(Usage(input_tokens=1), "llama-of-mine") is None
 
 
 def test_an_unknown_model_can_have_the_price_of_another_model() -> None:
     assert (
-        Prices(price_as="claude-opus-5-5").cost_microusd(
+        Prices(price_as="claude-opus-5-5").compute_microusd(
             Usage(input_tokens=1_000_000), "llama-of-mine"
         )
         == 4_000_000
@@ -54,7 +54,7 @@ def test_an_unknown_model_can_have_the_price_of_another_model() -> None:
 
 
 def test_the_offline_model_is_free() -> None:
-    assert PRICES.cost_microusd(Usage(input_tokens=1), OFFLINE_MODEL) == 0
+    assert PRICES.compute_microusd(Usage(input_tokens=1), OFFLINE_MODEL) == 0
     assert build_prices(Settings(offline=True)).compute_worst_case(a_call(), 1_000).microusd == 0
 
 
@@ -80,7 +80,7 @@ def test_the_worst_case_is_at_least_the_cost_of_a_call(
     used = min(input_tokens, worst.input_tokens)
     cached = int(used * read)
     for parts in ({"cache_read_tokens": cached}, {"cache_write_tokens": cached}, {}):
-        cost = PRICES.cost_microusd(
+        cost = PRICES.compute_microusd(
             Usage(input_tokens=used, output_tokens=output_tokens, **parts), model
         )
         assert cost is not None
@@ -90,9 +90,11 @@ def test_the_worst_case_is_at_least_the_cost_of_a_call(
 
 def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
     million = {"input_tokens": 1_000_000, "cache_write_tokens": 1_000_000}
-    for_5_minutes = PRICES.cost_microusd(Usage(**million), "claude-opus-5-5")
-    half = PRICES.cost_microusd(Usage(**million, cache_write_1h_tokens=500_000), "claude-opus-5-5")
-    for_1_hour = PRICES.cost_microusd(
+    for_5_minutes = PRICES.compute_microusd(Usage(**million), "claude-opus-5-5")
+    half = PRICES.compute_microusd(
+        Usage(**million, cache_write_1h_tokens=500_000), "claude-opus-5-5"
+    )
+    for_1_hour = PRICES.compute_microusd(
         Usage(**million, cache_write_1h_tokens=1_000_000), "claude-opus-5-5"
     )
     assert (for_5_minutes, half, for_1_hour) == (5_000_000, 6_500_000, 8_000_000)
@@ -138,7 +140,7 @@ def test_a_search_costs_the_same_in_a_batch_and_is_counted_apart() -> None:
 
 @given(st.text())
 def test_no_token_is_less_than_a_byte(text: str) -> None:
-    assert request_bytes(a_call(system=text)) >= len(text.encode("utf-8", "replace"))
+    assert count_request_bytes(a_call(system=text)) >= len(text.encode("utf-8", "replace"))
 
 
 def test_searches_by_the_server_are_part_of_the_worst_case() -> None:
@@ -163,4 +165,7 @@ def test_a_container_for_code_is_part_of_the_worst_case() -> None:
 
 
 def test_the_bytes_of_a_request_count_every_part() -> None:
-    assert request_bytes(a_call(tools=({"name": "x" * 100},))) > request_bytes(a_call()) + 100
+    assert (
+        count_request_bytes(a_call(tools=({"name": "x" * 100},)))
+        > count_request_bytes(a_call()) + 100
+    )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.providers.anthropic.rate_limit_headers import rate_limits_in
+from handoff_queue.shared.providers.anthropic.rate_limit_headers import parse_rate_limits
 from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
@@ -49,7 +49,7 @@ def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> R
 
 
 def test_headers_become_limits() -> None:
-    assert rate_limits_in(HEADERS) == RateLimits(
+    assert parse_rate_limits(HEADERS) == RateLimits(
         requests=Allowance(50, 49), output_tokens=Allowance(8_000, 7_000)
     )
 
@@ -60,7 +60,7 @@ def test_headers_become_limits() -> None:
 )
 def test_invalid_rate_limit_headers_are_ignored(wrong: dict[str, str]) -> None:
     assert (
-        rate_limits_in(
+        parse_rate_limits(
             {f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()}
         )
         == NO_RATE_LIMITS

@@ -136,7 +136,7 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
     ):
         processes.wait_until_ready()
 
-    assert "no such thing" in processes.log_ends_of_broken_children()["bad"]
+    assert "no such thing" in processes.read_log_ends_of_broken_children()["bad"]
     assert processes.get_log_path("bad").read_text().count("no such thing") == MAX_RESTARTS + 1
 
 

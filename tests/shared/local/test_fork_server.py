@@ -343,5 +343,5 @@ def test_a_child_that_reports_a_permanent_error_is_not_restarted(processes: Proc
         )
     )
 
-    wait_until(processes.log_ends_of_broken_children, expected="the end of it")
-    assert processes.log_ends_of_broken_children() == {"bad": "so it is"}
+    wait_until(processes.read_log_ends_of_broken_children, expected="the end of it")
+    assert processes.read_log_ends_of_broken_children() == {"bad": "so it is"}

@@ -14,7 +14,11 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.plan import Plan, Synthesis
-from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
+from handoff_queue.shared.types.plan_validation import (
+    count_problems,
+    find_name_problems,
+    shape_problems,
+)
 from handoff_queue.shared.types.step import Step
 
 
@@ -155,10 +159,10 @@ def test_more_steps_than_a_job_may_have_are_counted() -> None:
 
 def test_unserved_specialists_are_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"))
-    assert name_problems(steps, {"researcher", "writer"}) == [
+    assert find_name_problems(steps, {"researcher", "writer"}) == [
         "step b: there is no specialist oracle; use one of researcher, writer"
     ]
-    assert name_problems(steps, {"researcher", "oracle"}) == []
+    assert find_name_problems(steps, {"researcher", "oracle"}) == []
 
 
 def test_a_plan_merges_unless_it_says_otherwise() -> None:

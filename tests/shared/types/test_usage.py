@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.usage import Usage, cost_usd, format_dollars, to_microusd
+from handoff_queue.shared.types.usage import Usage, format_dollars, to_microusd, to_usd
 
 
 @given(st.integers(0, 10**12))
 def test_a_limits_text_is_exact_to_the_last_micro_dollar(amount: int) -> None:
-    assert to_microusd(cost_usd(amount)) == amount
+    assert to_microusd(to_usd(amount)) == amount
 
 
 def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
@@ -29,7 +29,7 @@ def test_people_see_an_amount_without_an_exponent() -> None:
 
 
 def test_unknown_stays_unknown() -> None:
-    assert (to_microusd(None), cost_usd(None)) == (None, None)
+    assert (to_microusd(None), to_usd(None)) == (None, None)
 
 
 def test_the_sum_of_two_usages_has_the_sum_of_each_figure() -> None:

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, build_outline
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
+from handoff_queue.supervisor.lifecycle.plan_summary import build_plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepState
 from tests.supervisor.many_rows import LIMITS, submit_rows
@@ -90,7 +90,8 @@ def test_a_possible_plan_change_is_found_without_reading_all_steps(
     assert state is not None
 
     assert (
-        plan_fields(state.model_copy(update={"steps": MapReadByKey(state.steps)}), state, ()) == {}
+        build_plan_fields(state.model_copy(update={"steps": MapReadByKey(state.steps)}), state, ())
+        == {}
     )
 
 

@@ -35,7 +35,7 @@ from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
 from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
-from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of
+from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
@@ -108,12 +108,12 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
         update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
     )
 
-    each, (first, *_) = compute_child_limits(spent), bill_of(spent)
+    each, (first, *_) = compute_child_limits(spent), build_bill(spent)
 
     assert limits.max_turns is None or each.max_turns in range(
         1, max(2, limits.max_turns - turns + 1)
     )
-    assert bill_of(state) == bill_of(spent), "it is known before anything runs"
+    assert build_bill(state) == build_bill(spent), "it is known before anything runs"
     assert first.max_turns is None or (each.max_turns or 0) <= first.max_turns
     assert first.max_microusd is None or (each.max_microusd or 0) <= first.max_microusd
 

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_child_job_shortage
-from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
 from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, planned_job
 
 
@@ -48,10 +48,10 @@ def test_the_bill_is_breadth_by_depth() -> None:
         plan_with_teams(agents=1, children=2), JobLimits(max_turns=200, max_microusd=9_000_000)
     )
 
-    assert [(line.depth, line.at_most) for line in bill_of(life.state)] == [(1, 2), (2, 40)]
+    assert [(line.depth, line.at_most) for line in build_bill(life.state)] == [(1, 2), (2, 40)]
     assert (
-        bill_text(bill_of(life.state))
+        format_bill(build_bill(life.state))
         == "2 child jobs of at most 88 turns and $3.2 each; below them, at depth 2, 40 child jobs"
         " at most, out of what those above them may use"
     )
-    assert bill_of(planned_job(plan_with_teams(children=0)).state) == ()
+    assert build_bill(planned_job(plan_with_teams(children=0)).state) == ()

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, find_vetoes, list_requirements
-from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS, step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS, build_step_handoff
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -268,7 +268,7 @@ def a_job(plan: Plan, **submitted: Any) -> SimulatedJob:
 def handoff_for(job: SimulatedJob, step_id: str, task: str = "Do it.") -> AgentHandoff:
     spec = a_spec()
     step = Step(id=StepId(step_id), specialist="researcher", task=task)
-    return step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
+    return build_step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
 
 
 def test_the_step_that_writes_the_answer_knows_the_gates() -> None:

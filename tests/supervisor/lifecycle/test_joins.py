@@ -10,12 +10,12 @@ from handoff_queue.shared.types.events import ApprovalAsked, CountedFanIn, JobSt
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.plan_validation import join_problems
+from handoff_queue.shared.types.plan_validation import find_join_problems
 from handoff_queue.shared.types.step import Join, OnFailure
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.gaps import compute_likely_costs, find_gaps, to_finish
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
+from handoff_queue.supervisor.lifecycle.joins import list_counted_fan_ins
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, a_plan
 
 USAGE = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
@@ -209,10 +209,12 @@ def test_the_supervisor_is_woken_from_the_first_sufficient_result(
 ) -> None:
     job = job_joining_three(**join)
 
-    assert fan_ins_to_count(job.state, frozenset({StepId("d")})) == (
+    assert list_counted_fan_ins(job.state, frozenset({StepId("d")})) == (
         CountedFanIn(fan_in="d", wakes_from=wakes_from),
     )
-    assert fan_ins_to_count(job.state, frozenset()) == (), "the answer waits for all of its parts"
+    assert list_counted_fan_ins(job.state, frozenset()) == (), (
+        "the answer waits for all of its parts"
+    )
 
 
 def test_finish_runs_the_late_parts_and_their_dependents_only() -> None:
@@ -266,7 +268,7 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
     ],
 )
 def test_a_join_that_makes_no_sense_is_named(join: dict[str, Any], problem: str) -> None:
-    assert join_problems(Join(**join), [StepId(name) for name in "abc"]) == [problem]
+    assert find_join_problems(Join(**join), [StepId(name) for name in "abc"]) == [problem]
 
 
 def test_a_join_needs_something_to_wait_for() -> None:

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     MakePlan,
     SetMode,
 )
-from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_step_handoff
 from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
@@ -184,5 +184,5 @@ def test_a_runner_has_the_same_prompt_in_each_plan_because_it_caches_the_prompt_
     step = Step(id=StepId("a"), specialist="researcher", task="Look.")
     spec = a_spec(name="researcher").model_copy(update={"runner": runner})
 
-    handoff = step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
+    handoff = build_step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
     assert handoff.compared is compared

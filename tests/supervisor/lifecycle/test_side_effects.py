@@ -24,7 +24,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.review import Side
 from handoff_queue.shared.types.step import AFTER_REVIEW, OnFailure, Step
-from handoff_queue.supervisor.lifecycle.handoffs import build_fact_check_handoff, step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import build_fact_check_handoff, build_step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.handoffs import JOB, a_spec
@@ -448,7 +448,7 @@ def allowed_tools(job: SimulatedJob, step_id: str) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt at a step may use, or None for all tools."""
     step = Step(id=StepId(step_id), specialist="mailer", task="Send it.")
     spec = a_spec("send_mail", name="mailer")
-    handoff = step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
+    handoff = build_step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
     return handoff.acts_with
 
 

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.handoff import ResultStatus, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.step import Join
-from handoff_queue.supervisor.lifecycle.reduce import fold_on, step_index_of
+from handoff_queue.supervisor.lifecycle.reduce import compute_step_index, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import submission
 from tests.doubles.random_job import RandomJob
@@ -91,11 +91,11 @@ MAX_STEPS = 60
 def check_index(first: JobState, journal: list[RecordedEvent], dice: Random) -> None:
     """Check the index after each run of events. `first` is the state after the first event."""
     state, left = first, journal[1:]
-    assert state.step_index == step_index_of(state)
+    assert state.step_index == compute_step_index(state)
     while left:
         count = dice.choice([1, 1, 2, 3, 20])
         state, left = fold_on(state, left[:count]), left[count:]
-        assert state.step_index == step_index_of(state)
+        assert state.step_index == compute_step_index(state)
 
 
 @pytest.mark.slow
@@ -175,4 +175,4 @@ def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
 
 
 def test_a_new_job_has_an_empty_index() -> None:
-    assert SimulatedJob().state.step_index == step_index_of(SimulatedJob().state)
+    assert SimulatedJob().state.step_index == compute_step_index(SimulatedJob().state)

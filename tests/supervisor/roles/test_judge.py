@@ -21,9 +21,9 @@ from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
     MAX_SHOWN_CHARS,
     JudgeFormat,
-    judge_brief,
-    judge_format,
-    judge_format_of_schema,
+    build_judge_brief,
+    build_judge_format,
+    parse_judge_format,
     select_conflicts_for_brief,
 )
 from tests.doubles.conflicting_claims import a_claim
@@ -32,7 +32,7 @@ from tests.doubles.simulated_job import planned
 ONE = ClaimConflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
 TWO = ClaimConflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
 CONFLICTS = Conflicts(conflicts=(ONE, TWO))
-READING = judge_format(CONFLICTS)
+READING = build_judge_format(CONFLICTS)
 
 
 def answer(**stands: list[str]) -> str:
@@ -57,7 +57,7 @@ def test_the_judge_sees_which_evidence_is_output_of_the_authors_code() -> None:
     claim = claim.model_copy(update={"sources": (document, printed)})
     conflict = ONE.model_copy(update={"claims": (claim, *ONE.claims[1:])})
 
-    line = judge_brief(Conflicts(conflicts=(conflict,))).splitlines()[1]
+    line = build_judge_brief(Conflicts(conflicts=(conflict,))).splitlines()[1]
 
     first, second = json.loads(line)["claims"][0]["evidence"]
     assert "is" not in first
@@ -74,7 +74,7 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
         }
     )
     spec = read_role("judge")
-    brief = judge_brief(CONFLICTS)
+    brief = build_judge_brief(CONFLICTS)
     handoff = build_role_handoff(
         job.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
     )
@@ -139,7 +139,7 @@ def test_the_answer_format_can_be_rebuilt_from_the_schema_and_the_journal() -> N
     named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in (ONE, TWO))
 
     assert (
-        judge_format_of_schema(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
+        parse_judge_format(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
         == READING
     )
 
@@ -150,8 +150,8 @@ def test_conflicts_over_the_prompt_size_are_not_asked_about() -> None:
     )
 
     assert 1 < len(select_conflicts_for_brief(many)) < 999
-    assert len(judge_brief(many)) < MAX_SHOWN_CHARS + 1_000
-    assert set(judge_format(many).conflicts) == {
+    assert len(build_judge_brief(many)) < MAX_SHOWN_CHARS + 1_000
+    assert set(build_judge_format(many).conflicts) == {
         conflict.id for conflict in select_conflicts_for_brief(many)
     }
 
@@ -178,7 +178,9 @@ def test_the_offline_judge_takes_the_claim_with_more_sources(
 
 
 def _offline(conflicts: Conflicts) -> Any:
-    conversation = RequestParts(task=judge_brief(conflicts), schema=judge_format(conflicts).schema)
+    conversation = RequestParts(
+        task=build_judge_brief(conflicts), schema=build_judge_format(conflicts).schema
+    )
     return (
         JudgeFormat({"k1": ("a.c1", "b.c1")})
         .read(reply_to(conversation)[0]["text"], last_try=False)

@@ -16,8 +16,8 @@ from handoff_queue.shared.types.plan import Patch, Plan, Repeat
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.roles.replanner import (
     PatchFormat,
-    patch_format_of_schema,
-    patch_schema,
+    build_patch_schema,
+    parse_patch_format,
 )
 
 PLAN = Plan(
@@ -253,8 +253,8 @@ def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
 
 
 def test_the_schema_restores_the_offered_specialists_and_steps() -> None:
-    again = patch_format_of_schema(
-        patch_schema(EVERYBODY, ("draft",), 2), PLAN, READING.statuses, may_ask=False
+    again = parse_patch_format(
+        build_patch_schema(EVERYBODY, ("draft",), 2), PLAN, READING.statuses, may_ask=False
     )
 
     assert again == READING

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from handoff_queue.supervisor.tracing.page import answer_html, render_sources
+from handoff_queue.supervisor.tracing.page import render_answer, render_sources
 
 PREFIX = "j-1"
 
@@ -21,7 +21,7 @@ def source(
 
 
 def parsed_html(text: str, *numbers: int) -> LexborHTMLParser:
-    return LexborHTMLParser(answer_html(text, [source(n) for n in numbers], PREFIX))
+    return LexborHTMLParser(render_answer(text, [source(n) for n in numbers], PREFIX))
 
 
 def only_match(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode:
@@ -109,7 +109,7 @@ def test_a_source_shows_its_document_and_the_text_of_its_quote() -> None:
 
 @pytest.mark.parametrize(("answer", "is_form"), [({"a": "<b>"}, False), ("<b>", True)])
 def test_an_answer_with_a_schema_is_shown_as_json(answer: Any, is_form: bool) -> None:
-    page = LexborHTMLParser(answer_html(answer, [], PREFIX, is_form=is_form))
+    page = LexborHTMLParser(render_answer(answer, [], PREFIX, is_form=is_form))
 
     assert "<b>" in only_match(page, "pre").text()
     assert page.css("b") == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.supervisor.client.job_result import CHECKED_OFFLINE, build_report
-from handoff_queue.supervisor.tracing.page import report_sections
+from handoff_queue.supervisor.tracing.page import build_report_sections
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
 def sections_of(**reported: Any) -> dict[str, Any]:
-    return report_sections(build_report(JobRecordBuilder().record()).model_copy(update=reported))
+    return build_report_sections(
+        build_report(JobRecordBuilder().record()).model_copy(update=reported)
+    )
 
 
 def test_a_verdict_is_reported_with_its_revisions_open_points_and_scores() -> None:

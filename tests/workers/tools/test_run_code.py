@@ -14,7 +14,11 @@ from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.workers.tools.read_document import read_document_tool
-from handoff_queue.workers.tools.run_code import MAX_INPUT_BYTES, MAX_PRINTED_CHARS, run_code_tool
+from handoff_queue.workers.tools.run_code import (
+    MAX_INPUT_BYTES,
+    MAX_PRINTED_CHARS,
+    build_run_code_tool,
+)
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from tests.needs_sandbox import NEEDS_SANDBOX
 from tests.workers.tools.contexts import ToolHarness
@@ -41,7 +45,7 @@ def files(**contents: bytes) -> dict[str, str]:
 
 def answer(harness: ToolHarness, sandbox: Sandbox, **arguments: Any) -> dict[str, Any]:
     answered: dict[str, Any] = json.loads(
-        harness.call(run_code_tool(sandbox), code="print()", **arguments)
+        harness.call(build_run_code_tool(sandbox), code="print()", **arguments)
     )
     return answered
 
@@ -86,7 +90,7 @@ def test_the_name_of_an_input_fits_into_a_folder() -> None:
 
 def test_an_unknown_digest_is_refused() -> None:
     failure = ToolHarness({"a.csv": "1"}).failure(
-        run_code_tool(Sandbox()), code="", inputs=["0" * 64]
+        build_run_code_tool(Sandbox()), code="", inputs=["0" * 64]
     )
 
     assert failure == f"no document of this job has the digest {'0' * 64}"
@@ -95,7 +99,7 @@ def test_an_unknown_digest_is_refused() -> None:
 def test_inputs_that_are_too_large_together_are_refused() -> None:
     harness = ToolHarness({"a.txt": "x" * MAX_INPUT_BYTES, "b.txt": "y"})
 
-    failure = harness.failure(run_code_tool(Sandbox()), code="", inputs=["a.txt", "b.txt"])
+    failure = harness.failure(build_run_code_tool(Sandbox()), code="", inputs=["a.txt", "b.txt"])
 
     assert "the inputs have more than 8,000,000 bytes" in failure
 
@@ -165,14 +169,14 @@ def test_only_the_end_of_a_long_output_is_shown() -> None:
 
 
 def test_forged_files_cost_one_result() -> None:
-    tool = run_code_tool(Sandbox(files={"a": "not base64!"}))
+    tool = build_run_code_tool(Sandbox(files={"a": "not base64!"}))
 
     assert "cannot be read" in ToolHarness().failure(tool, code="")
 
 
 def test_the_result_and_its_files_have_the_origin_of_the_tool() -> None:
     harness = ToolHarness()
-    tool = run_code_tool(Sandbox(files=files(table=b"x")))
+    tool = build_run_code_tool(Sandbox(files=files(table=b"x")))
     call = {"id": "toolu_1", "name": "run_code", "input": {"code": ""}}
 
     observed = run_tool(call, {"run_code": tool}, harness.context)
@@ -190,7 +194,7 @@ def test_code_reads_its_inputs_and_writes_its_outputs() -> None:
     code = "open('outputs/copy.csv', 'w').write(open('inputs/sales.csv').read())\nprint('done')"
 
     answered = json.loads(
-        harness.call(run_code_tool(run_in_sandbox), code=code, inputs=["data/sales.csv"])
+        harness.call(build_run_code_tool(run_in_sandbox), code=code, inputs=["data/sales.csv"])
     )
 
     assert (answered["exit_code"], answered["stdout"]) == (0, "done\n")

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.supervisor.roles.briefs import Candidate, plan_brief, route_brief
+from handoff_queue.supervisor.roles.briefs import Candidate, build_plan_brief, build_route_brief
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.router import RouteFormat
@@ -34,7 +34,7 @@ def candidates(names: list[str]) -> list[Candidate]:
 def route_of(request: str, names: list[str] | None = None) -> dict[str, Any]:
     names = sorted(DESCRIPTIONS) if names is None else names
     schema = RouteFormat(tuple(names)).schema
-    answer = ask(f"<task>{route_brief(request, candidates(names))}</task>", schema)
+    answer = ask(f"<task>{build_route_brief(request, candidates(names))}</task>", schema)
     jsonschema.validate(answer, schema)
     assert isinstance(answer, dict)
     return answer
@@ -43,7 +43,7 @@ def route_of(request: str, names: list[str] | None = None) -> dict[str, Any]:
 def plan_for(request: str, names: list[str] | None = None, at_most: int = 20) -> dict[str, Any]:
     names = names or ["analyst", "generalist", "researcher", "writer"]
     reading = PlanFormat(tuple(names), at_most)
-    brief = plan_brief(request, candidates(names), at_most)
+    brief = build_plan_brief(request, candidates(names), at_most)
     answer = ask(f"<task>{brief}</task>", reading.schema)
     jsonschema.validate(answer, reading.schema)
     reading.read(json.dumps(answer), last_try=False)

@@ -10,9 +10,9 @@ from handoff_queue.supervisor.cli.display.evaluation_report import (
     NEW_RUN,
     EvaluationReport,
     build_accounts,
+    convert_report,
     describe_unmeasured_parts,
-    report_json,
-    report_table,
+    format_report,
 )
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
@@ -62,7 +62,7 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
 
 
 def test_each_variant_and_each_kind_of_case_has_a_row() -> None:
-    rows, kinds, advice = report_table(EvaluationReport(PLAN, OUTCOMES)).split("\n\n")
+    rows, kinds, advice = format_report(EvaluationReport(PLAN, OUTCOMES)).split("\n\n")
 
     assert "| team some-model | 1 of 2 | 50% (9% to 91%)  |" in rows
     assert "| $0.2500   | 2.0         | 1.0 " in rows
@@ -71,7 +71,7 @@ def test_each_variant_and_each_kind_of_case_has_a_row() -> None:
 
 
 def test_the_json_report_has_the_same_measurements() -> None:
-    report = report_json(EvaluationReport(PLAN, OUTCOMES), Path("golden.jsonl"))
+    report = convert_report(EvaluationReport(PLAN, OUTCOMES), Path("golden.jsonl"))
 
     assert (report["run"], report["golden"], report["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
     assert [(row["mode"], row["model"], row["passed"]) for row in report["rows"]] == [

@@ -24,9 +24,9 @@ from handoff_queue.supervisor.cli.display.job_status import (
     NO_PAST,
     NO_PRICE,
     format_headline,
+    format_quote,
     format_usage_and_quote,
     list_usage_and_limits,
-    quote_line,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
@@ -186,7 +186,7 @@ def test_a_quote_of_a_job_with_batches_has_the_part_at_half_price_and_the_deadli
         handoffs=9,
     )
 
-    assert quote_line(quote) == (
+    assert format_quote(quote) == (
         "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls in batches,"
         " at half price; all other calls are at the full price; at most 21,600 s, the deadline,"
         " because each call waits up to 24 h for its batch; without these waits likely 30.0 s"
@@ -196,12 +196,12 @@ def test_a_quote_of_a_job_with_batches_has_the_part_at_half_price_and_the_deadli
 
 @pytest.mark.parametrize(("handoffs", "line"), [(0, NO_PAST), (9, NO_PRICE)])
 def test_a_quote_without_figures_says_why(handoffs: int, line: str) -> None:
-    assert quote_line(Quote(handoffs=handoffs)) == line
+    assert format_quote(Quote(handoffs=handoffs)) == line
 
 
 def test_a_line_of_a_quote_names_the_quoted_jobs_that_it_is_based_on() -> None:
     quote = Quote(microusd=estimate(2_000, 4_000), handoffs=1, jobs=2)
 
-    assert quote_line(quote).endswith(
+    assert format_quote(quote).endswith(
         " (from 1 earlier handoff, and the outcome of 2 earlier quotes)"
     )
