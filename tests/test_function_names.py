@@ -13,7 +13,7 @@ VERBS = frozenset(
 abandon accept ack act add admit adopt advance advise allow announce answer append apply
 approve arbitrate ask assemble assess assign attach attempt audit authenticate authorize avoid
 await become begin bill bind block build cache call cancel cap change check checkpoint choose
-claim clamp clean clear clip close  collapse collect commit compact compare compile
+claim clamp clean clear clip close code  collapse collect commit compact compare compile
 complete compute conclude configure confine confirm connect continue converse convert copy
  count create cut decide declare decode decompress decrypt default defer delay delegate
 delete deliver demand derive describe die digest do draft draw drop encode end enqueue ensure

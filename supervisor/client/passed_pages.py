@@ -27,7 +27,7 @@ _PAGES_AT_ONCE = 20
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _SOURCE = re.compile(r"(?:https?://|tool:)[^\s\"'`<>\[\]()\\]+")
 """A URL, or the name of a tool's result."""
-_FILE = re.compile(r"tool:[^\s/]+/[\w-]+#\w+/")
+_FILE = re.compile(r"tool:[^\s/:]+/[\w-]+#\w+/")
 """Beginning of the name of a file of a tool. The rest may have spaces and brackets."""
 _MAX_FILE_CHARS = 700
 """Characters of the rest, at most: six parts of a path."""

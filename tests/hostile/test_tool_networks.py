@@ -234,10 +234,11 @@ from pathlib import Path
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.hosted_tools import host_tools
-from handoff_queue.workers.tools.seccomp_filter import filter_system_calls, internet_only_filter
+from handoff_queue.workers.tools.seccomp_filter import build_internet_only_filter
+from handoff_queue.workers.tools.seccomp_filter import filter_system_calls
 from handoff_queue.workers.tools.tool_host import build_tool_limits
 
-filter_system_calls(internet_only_filter("unshare"))
+filter_system_calls(build_internet_only_filter("unshare"))
 try:
     host_tools((Path(sys.argv[1]),), build_tool_limits(Settings(offline=True)))
 except InvalidTool as error:

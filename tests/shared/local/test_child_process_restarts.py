@@ -198,7 +198,7 @@ def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path:
 
 
 def test_importing_the_watcher_module_runs_nothing() -> None:
-    assert runpy.run_path(parent_death_guard.__file__)["guarded_command"](["a"], 7)[-2:] == [
+    assert runpy.run_path(parent_death_guard.__file__)["build_guarded_command"](["a"], 7)[-2:] == [
         "7",
         "a",
     ]

@@ -27,7 +27,7 @@ start_telemetry("handoff", Settings())
 theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")
 ours = ("handoff_queue.shared.observability.otel", "google.protobuf", *theirs)
 loaded = sorted(name for name in sys.modules if name.startswith(ours))
-print(telemetry().is_on, loaded)
+print(get_telemetry().is_on, loaded)
 """
 WITHOUT_THE_EXTRA = (
     "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None,"

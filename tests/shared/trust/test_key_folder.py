@@ -158,7 +158,7 @@ load_cryptography()
 known = set(sys.modules)
 trust = Trust(Path({str(keys)!r}), Path({str(keys / "supervisor.key")!r}))
 trust.sign_handoff("role-1", "text")
-trust.signer_of(trust.sign_events("events", "text"), "events", "text")
+trust.find_signer(trust.sign_events("events", "text"), "events", "text")
 print(*[name for name in set(sys.modules) - known if name.startswith("cryptography")])
 """
     completed = subprocess.run(

@@ -26,12 +26,12 @@ from rich.console import Console
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import run_guarded
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
-from handoff_queue.supervisor.cli.display.terminal import print_progress, stderr, write_line
+from handoff_queue.supervisor.cli.display.terminal import get_stderr, print_progress, write_line
 
 def command():
     print_message("a remark")
     print_progress("progress")
-    stderr().print("a table")
+    get_stderr().print("a table")
     Console(stderr=True).print("a library's table")
     logging.warning("a log line")
     print("a warning", file=sys.stderr)
