@@ -36,8 +36,8 @@ ten, because few quotes are known.
 MIN_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
 MAX_ERROR = 100
-"""A quote that is wrong by a larger factor has no score, because the scores scale the quotes of all
-jobs. A worker that was taken over may write any samples of its specialists.
+"""Largest factor by which a quote counts as wrong, in each direction. The scores scale the quotes
+of all jobs, and a worker that was taken over may write any samples of its specialists.
 """
 COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""
@@ -162,8 +162,7 @@ def compute_quote(
 
 
 def compute_score(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
-    """Return the accuracy of a quote; None if the quote had no figures, or is wrong by more than
-    `MAX_ERROR`.
+    """Return the accuracy of a quote, within `MAX_ERROR`; None if the quote had no figures.
 
     Args:
         microusd: real cost of the job; None if unknown.
@@ -175,16 +174,12 @@ def compute_score(quote: Quote, microusd: int | None, seconds: float) -> QuoteSc
     if microusd is not None and quote.microusd:
         cost_likely = _compute_ratio(microusd, quote.microusd.drawn_likely)
         cost_most = _compute_ratio(microusd, quote.microusd.drawn_most)
-    score = QuoteScore(
+    return QuoteScore(
         cost_likely=cost_likely,
         cost_most=cost_most,
         time_likely=_compute_ratio(seconds, quote.seconds.drawn_likely),
         time_most=_compute_ratio(seconds, quote.seconds.drawn_most),
     )
-    for ratio in (cost_likely, cost_most, score.time_likely, score.time_most):
-        if ratio is not None and not 1 / MAX_ERROR <= ratio <= MAX_ERROR:
-            return None
-    return score
 
 
 class _Ratios(NamedTuple):
@@ -267,7 +262,8 @@ def _compute_quantile(values: Sequence[float], level: float) -> float:
 
 
 def _compute_ratio(real: float, drawn_figure: float) -> float:
-    """Return `real / drawn_figure`; 1 if both figures are zero."""
+    """Return `real / drawn_figure`, within `MAX_ERROR`; 1 if both figures are zero."""
     if real == drawn_figure == 0:
         return 1.0
-    return real / max(drawn_figure, 1e-9)
+    ratio = real / max(drawn_figure, 1e-9)
+    return min(max(ratio, 1 / MAX_ERROR), MAX_ERROR)

@@ -92,8 +92,6 @@ class Script:
     """Every call that the current test holds or has held."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """(NAME, step or role, turn) -> retry-after in seconds of a 429 for the next call."""
-    durations: dict[str, float] = field(default_factory=dict)
-    """NAME -> seconds that each reply takes. Without an entry, 0."""
     storms: dict[str, float] = field(default_factory=dict)
     """NAME -> length of a storm in seconds. It begins with the first call of a step. Until its
     end, every call gets a 429 without a retry-after.
@@ -157,9 +155,7 @@ class Script:
         held = self.held.pop((name, agent, turn), None)
         if held:
             held.arrived.set()
-        options: dict[str, Any] = {"duration_s": self.durations.get(name, 0.0)}
-        if held:
-            options["stall"] = held.release
+        options: dict[str, Any] = {"stall": held.release} if held else {}
         if (retry_after_s := self.refusals.pop((name, agent, turn), None)) is not None:
             refusal = error_reply(429, kind="rate_limit_error", retry_after=str(retry_after_s))
             return replace(refusal, stall_before_headers=bool(held), **options)

@@ -33,8 +33,6 @@ def quote(
 def test_a_quote_uses_earlier_jobs_and_the_job_runs_the_quoted_plan(
     fleet: Fleet, handoff: Handoff
 ) -> None:
-    # calls of 5 ms would give a real time that is 100 times the quote on a busy machine
-    fleet.model.durations |= {"before": 0.2, "quoted": 0.2}
     fleet.wait_for_success(fleet.submit("before", a="", b="a"))
     quoted = quote(fleet, handoff, "quoted")
     job_id = JobId(str(quoted["job_id"]))

@@ -18,7 +18,7 @@ from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 FEW, MANY = 500, 8_000
 GROWTH = MANY / FEW
-RUNS = 5
+RUNS = 20
 MARGIN = 6
 """A time with the square of the number is `GROWTH` times too long; caches take a factor of 2."""
 

@@ -210,10 +210,15 @@ def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
     assert score.cost_most == 1.0
 
 
-@pytest.mark.parametrize("sample", [CostSample(0, 10.0), CostSample(2**53, 10.0)])
-def test_a_quote_from_false_samples_does_not_scale_the_quotes_of_other_jobs(
-    sample: CostSample,
+@pytest.mark.parametrize(
+    ("sample", "factor"), [(CostSample(0, 10.0), 100.0), (CostSample(2**53, 10.0), 0.01)]
+)
+def test_a_quote_from_false_samples_scales_the_quotes_of_other_jobs_by_a_bounded_factor(
+    sample: CostSample, factor: float
 ) -> None:
     quote = compute_quote(CHAIN, CostHistory({"researcher": [sample]}), 0, 0.0, "x")
 
-    assert compute_score(quote, 20_000, 30.0) is None
+    score = compute_score(quote, 20_000, 30.0)
+
+    assert score
+    assert (score.cost_likely, score.cost_most) == (factor, factor)
