@@ -26,6 +26,8 @@ quadratic time from one size to a size four times larger.
 MIN_S = 1e-5
 """Shorter times are too inexact for a ratio."""
 TRIES = 4
+CHECKS = 3
+"""Number of measurements that must all show the growth. Other programs can disturb one."""
 MEASURABLE_S = 0.02
 """A time of which other programs disturb only a small part."""
 MAX_SIZE = 400_000
@@ -77,8 +79,10 @@ def fast_growing(pattern: re.Pattern[Any], *, is_search: bool) -> Repetition | N
             seconds = _seconds(pattern, repetition, size, is_search=is_search)
             smaller = SIZES[number - 1] if number else 0
             limit = MAX_GROWTH * max(before, MIN_S) * size / max(smaller, 1)
-            if number and seconds > limit and _grows(pattern, repetition, size, is_search):
-                return repetition
+            if number and seconds > limit:
+                checks = (_grows(pattern, repetition, size, is_search) for _ in range(CHECKS))
+                if all(checks):
+                    return repetition
             before = seconds
     return None
 
