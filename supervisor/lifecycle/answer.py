@@ -145,7 +145,7 @@ def collect_answer_claims(state: JobState, texts: ResultTexts) -> dict[str, Clai
     """Return the claims of the parts of the answer by id.
 
     Args:
-        texts: payloads of `parts_of(state)`.
+        texts: payloads of `list_parts(state)`.
     """
     sources = find_answer_sources(state)
     return collect_claims([(step, texts.get_result(result)) for step, result in sources.items()])
@@ -201,7 +201,7 @@ def build_content(state: JobState, texts: ResultTexts) -> AnswerContent:
     """Return the content of the answer.
 
     Args:
-        texts: payloads of `parts_of(state)`.
+        texts: payloads of `list_parts(state)`.
     """
     parts = texts.get_results(list_parts(state))
     claims = collect_answer_claims(state, texts)
@@ -243,7 +243,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     """Return the answer of a job that has ended.
 
     Args:
-        texts: payloads of `parts_of(state)` and `list_results_for_answer(state)`.
+        texts: payloads of `list_parts(state)` and `list_results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
     content = build_content(state, texts)
