@@ -10,15 +10,17 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
 
-from handoff_queue.chaos.api_records import (
+from handoff_queue.chaos.api_user import (
+    ACTOR,
     APPROVED_ANSWER,
     REJECTED_ANSWER,
     ApiRecords,
+    ApiUser,
     FollowedJob,
+    Follower,
     GivenAnswer,
     QuestionRecord,
 )
-from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, compute_expected_handoffs
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, StoredJob

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 
-from handoff_queue.chaos.api_records import ApiRecords
+from handoff_queue.chaos.api_user import ApiRecords
 from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, StoredJob, wrong_end
 from handoff_queue.chaos.faults import Fault, Strike

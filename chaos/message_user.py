@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from handoff_queue.chaos.api_records import MessageRecord
-from handoff_queue.chaos.api_user import ApiUser
+from handoff_queue.chaos.api_user import ApiUser, MessageRecord
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import UncountedCall
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep

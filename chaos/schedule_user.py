@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from handoff_queue.chaos.api_records import ScheduleRecord
-from handoff_queue.chaos.api_user import ApiUser, HttpAnswer
+from handoff_queue.chaos.api_user import ApiUser, HttpAnswer, ScheduleRecord
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep
 from handoff_queue.shared.store.job_filter import JobFilter

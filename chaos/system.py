@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from handoff_queue.chaos.api_records import ApiRecords
+from handoff_queue.chaos.api_user import ApiRecords
 from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import Fleet, Member, Size

@@ -1,12 +1,16 @@
-"""The test bed of a run: a fleet, its model, the system on it, and its jobs."""
+"""The test bed of a run: a fleet, its model, the system on it, and its jobs. At the end, the counts
+of `/metrics` are compared with the jobs that the store has.
+"""
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Any, Generic
 
 from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import Strike, with_outages
@@ -14,13 +18,13 @@ from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Handoff, RunRecords
 from handoff_queue.chaos.killer import QUEUES
 from handoff_queue.chaos.leaks import find_leaks
-from handoff_queue.chaos.metric_counts import find_wrong_counts
 from handoff_queue.chaos.model_server import ChaosModel
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
@@ -204,3 +208,77 @@ def running_test_bed(
             yield TestBed(fleet, model, system)
         finally:
             system.close()
+
+
+TALLIED = ("issued", "ok", "partial", "needs_input", "failed", "dropped")
+"""The numbers in the field `tally` of a job's hash, in order."""
+SPENT = {
+    "turns": "model_calls",
+    "input_tokens": "tokens input",
+    "output_tokens": "tokens output",
+    "usd": "cost_usd",
+}
+"""Field of a job's budget -> the same amount in `counted`."""
+
+
+def find_wrong_counts(client: Any) -> list[str]:
+    """Return one line for each count that is not the sum over all jobs. No job may have been
+    deleted, and none may be running.
+    """
+    counts, job_sums = read_counts(client), of_jobs(client)
+    lines: list[str] = []
+    for name in sorted(job_sums.keys() | counts.keys()):
+        if counts[name] != job_sums[name]:
+            lines.append(
+                f"{keys.METRICS}: {counts[name]} {name}, and the jobs have {job_sums[name]}"
+            )
+    daily_sums = of_days(client)
+    for name in SPENT.values():
+        if daily_sums[name] != job_sums[name]:
+            lines.append(f"{keys.spending('*')}: {daily_sums[name]} {name}, not {job_sums[name]}")
+    return lines
+
+
+def of_days(client: Any) -> Counter[str]:
+    """Return the calls, tokens and money that the days have counted for the money page."""
+    names = {"calls": "model_calls", "usd": "cost_usd"}
+    names |= {"input": "tokens input", "output": "tokens output"}
+    sums = Counter[str]()
+    for key in client.scan_iter(match=keys.spending("*"), count=1_000):
+        for name_of_day, value in client.hgetall(key).items():
+            name = names.get(name_of_day.decode().partition("\t")[0])
+            if name:
+                sums[name] += int(value)
+    return sums
+
+
+def read_counts(client: Any) -> Counter[str]:
+    """Return the counts of ended jobs, handoffs by outcome, calls, tokens and money."""
+    counts = Counter[str]()
+    for label, value in client.hgetall(keys.METRICS).items():
+        name, *labels = label.decode().split("\t")
+        if name in ("handoffs", "tokens"):
+            counts[f"{name} {labels[-1]}"] += int(value)
+        elif name in ("model_calls", "cost_usd", "jobs_submitted"):
+            counts[name] += int(value)
+    return counts
+
+
+def of_jobs(client: Any) -> Counter[str]:
+    """Return the same numbers from the progress of the jobs. A child's calls are in the budget of
+    its parent.
+    """
+    submitted = {member.decode() for member in client.zrange(keys.JOBS, 0, -1)}
+    sums = Counter(jobs_submitted=len(submitted))
+    for name in client.scan_iter(match=f"{keys.PREFIX}{{*}}:progress", count=1_000):
+        match = re.fullmatch(r"handoff:\{([^}]+)\}:progress", name.decode())
+        if match is None:
+            continue
+        tally, *amounts = client.hmget(name, "tally", *SPENT)
+        for outcome, number in zip(TALLIED, (tally or b"").split(), strict=False):
+            if outcome != "issued":
+                sums[f"handoffs {outcome}"] += int(number)
+        if match[1] in submitted:
+            for amount, value in zip(SPENT.values(), amounts, strict=True):
+                sums[amount] += int(value or 0)
+    return sums

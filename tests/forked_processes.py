@@ -46,7 +46,7 @@ LAZY_IMPORTS = (
     REAL_MODEL,
     "handoff_queue.supervisor.client.client",
     "handoff_queue.supervisor.cli.display.answer",
-    "handoff_queue.supervisor.cli.display.screen",
+    "handoff_queue.supervisor.cli.follow_job",
     "handoff_queue.supervisor.cli.display.job_report",
     "handoff_queue.supervisor.serve.application",
     "handoff_queue.supervisor.serve.server",

@@ -28,7 +28,7 @@ SHORT_TEXTS = {
     "shared.store.redis.script.COMMENT": _LUA,
     "shared.store.redis.script.WITHOUT_VALUE": _LUA,
     r"supervisor.text.claim_subject: \([^)]*\)": _FACT,
-    "supervisor.text.foreign_images._INLINE": "at most 100 images in an answer",
+    "supervisor.text.sanitizing._INLINE": "at most 100 images in an answer",
     "supervisor.text.quantities._AMOUNT": "the text has at most two blanks in a row",
     "supervisor.text.quantities._RANGE": _FACT,
 }

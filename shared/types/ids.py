@@ -95,3 +95,23 @@ def parse_step_id(handoff_id: str) -> StepId:
 def parse_attempt(handoff_id: str) -> int:
     """Return the number of the attempt in the id of a handoff."""
     return int(handoff_id.rpartition(".")[2])
+
+
+_COPY_NAME = re.compile(r"(.+)_[0-9]{4,}")
+
+
+def build_copy_name(step_id: str, number: int) -> str:
+    """Return the name of a copy: `page_0001`.
+
+    Args:
+        number: place of the item, from 1.
+    """
+    return f"{step_id}_{number:04d}"
+
+
+def find_step_of_copy(name: str) -> str | None:
+    """Return the step whose copy may have this name, or None if no copy can have it."""
+    match = _COPY_NAME.fullmatch(name)
+    if match:
+        return match[1]
+    return None

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.commands import ENTRIES, Commands
-from handoff_queue.supervisor.cli.display.main_help import print_all_commands
+from handoff_queue.supervisor.cli.commands import ENTRIES, Commands, print_all_commands
 from handoff_queue.supervisor.cli.errors import OK
 
 

@@ -45,7 +45,7 @@ from handoff_queue.supervisor.client.tool_call_approvals import (
 )
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import build_waiting_fields
-from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
+from handoff_queue.supervisor.lifecycle.child_jobs import may_have_children
 from handoff_queue.supervisor.lifecycle.origins import find_plan_origins
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question

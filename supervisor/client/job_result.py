@@ -77,7 +77,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
     read_waiting_reasons,
 )
 from handoff_queue.supervisor.lifecycle.answer import build_plan_notes
-from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
+from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.conflict_resolution import find_disputes
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks, list_results_for_answer
-from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
+from handoff_queue.supervisor.lifecycle.child_jobs import may_have_children
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     find_disputes,
     list_dispute_payloads,
@@ -54,8 +54,8 @@ from handoff_queue.supervisor.roles.briefs import (
     build_synthesis_brief,
     needs_brief,
 )
-from handoff_queue.supervisor.roles.disputed_review import build_judge_task, list_judge_payloads
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
+from handoff_queue.supervisor.roles.judge import build_judge_task, list_judge_payloads
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.replanner import build_patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat

@@ -70,13 +70,13 @@ from handoff_queue.supervisor.client.passed_pages import (
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import list_parts, list_results_for_answer
-from handoff_queue.supervisor.lifecycle.child_job_assignment import (
+from handoff_queue.supervisor.lifecycle.child_jobs import (
     CHILD_JOB_SPEC,
     build_child,
+    compute_child_seconds,
     find_child_to_continue,
     has_gaps_alone,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_seconds
 from handoff_queue.supervisor.lifecycle.child_results import (
     ChildUsage,
     build_result_for_parent,

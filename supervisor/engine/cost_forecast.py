@@ -23,7 +23,7 @@ from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import CLOSING_ROLES, Role
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.child_job_budgets import (
+from handoff_queue.supervisor.lifecycle.child_jobs import (
     describe_child_job_shortage,
     has_child_jobs,
 )

@@ -127,7 +127,7 @@ from handoff_queue.supervisor.roles.briefs import (
     build_fact_check_task,
     read_role_once,
 )
-from handoff_queue.supervisor.roles.disputed_review import is_arbitration
+from handoff_queue.supervisor.roles.judge import is_arbitration
 from handoff_queue.supervisor.roles.role_events import build_outline, hide_titles, make_plan_event
 
 if TYPE_CHECKING:

@@ -27,9 +27,12 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import build_verdict_format
 from handoff_queue.supervisor.roles.briefs import read_role_once
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, find_schema_points
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
-from handoff_queue.supervisor.roles.judge import parse_judge_format
+from handoff_queue.supervisor.roles.judge import (
+    RulingFormat,
+    find_schema_points,
+    parse_judge_format,
+)
 from handoff_queue.supervisor.roles.planner import PlanFormat, find_plan_specialists
 from handoff_queue.supervisor.roles.replanner import describe_result, parse_patch_format
 from handoff_queue.supervisor.roles.role_events import build_outcome, list_earlier_results

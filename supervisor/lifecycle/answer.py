@@ -56,8 +56,8 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import (
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import quote_sentences
-from handoff_queue.supervisor.text.foreign_images import without_foreign_images
 from handoff_queue.supervisor.text.markdown import lower_headings
+from handoff_queue.supervisor.text.sanitizing import without_foreign_images
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"

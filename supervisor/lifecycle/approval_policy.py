@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import format_dollars
-from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
+from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ApproveOnTimeout,

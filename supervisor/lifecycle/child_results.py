@@ -33,7 +33,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
     list_parts,
     open_text,
 )
-from handoff_queue.supervisor.lifecycle.child_job_assignment import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.child_jobs import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
     find_disputes,

@@ -15,9 +15,8 @@ from handoff_queue.shared.types.events import (
     PlanPatched,
     StepOutline,
 )
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, find_step_of_copy
 from handoff_queue.supervisor.lifecycle.state import JobState, get_outlines
-from handoff_queue.supervisor.text.repeated_step_names import find_source
 
 FEW_STEPS = 20
 """Plans with at most this many steps get no summary: readers show each of their handoffs."""
@@ -72,7 +71,7 @@ def _group_steps(steps: Iterable[StepOutline]) -> list[dict[str, Any]]:
     """Return a part for each source and specialist, in the order of their first steps."""
     parts: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
-        whose = (find_source(step.id) or step.id, step.specialist)
+        whose = (find_step_of_copy(step.id) or step.id, step.specialist)
         part = parts.setdefault(
             whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist}
         )

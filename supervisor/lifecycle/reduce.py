@@ -59,7 +59,7 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
     call_questions_after,
     open_call_questions,
 )
-from handoff_queue.supervisor.lifecycle.child_job_assignment import record_child_job
+from handoff_queue.supervisor.lifecycle.child_jobs import record_child_job
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_check_result,

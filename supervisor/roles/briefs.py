@@ -32,7 +32,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.lifecycle.child_job_assignment import CHILD_JOB_SPEC
+from handoff_queue.supervisor.lifecycle.child_jobs import CHILD_JOB_SPEC
 from handoff_queue.supervisor.roles.answer_text import build_object_schema, clip, list_values
 
 MAX_REQUEST_CHARS = 60_000

@@ -48,8 +48,8 @@ from handoff_queue.supervisor.lifecycle.origins import find_task_origins
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.side_effects import with_effects_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.roles.disputed_review import find_schema_points
 from handoff_queue.supervisor.roles.input_requests import find_schema_steps
+from handoff_queue.supervisor.roles.judge import find_schema_points
 from handoff_queue.supervisor.roles.planner import (
     build_fallback_plan,
     find_plan_specialists,

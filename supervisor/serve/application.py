@@ -33,7 +33,6 @@ from handoff_queue.supervisor.serve.console import (
     login_routes,
     money_routes,
     new_job_routes,
-    new_schedule_routes,
 )
 from handoff_queue.supervisor.serve.console import fleet_routes as console_fleet_routes
 from handoff_queue.supervisor.serve.console import job_routes as console_job_routes
@@ -79,7 +78,6 @@ CONSOLE_ROUTERS = (
     console_fleet_routes.router,
     new_job_routes.router,
     money_routes.router,
-    new_schedule_routes.router,
     console_schedule_routes.router,
     evaluation_routes.router,
 )

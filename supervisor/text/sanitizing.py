@@ -1,8 +1,19 @@
-"""Removal of characters that a terminal or a page would obey, from text of other authors. Pure."""
+"""Removal of characters and images that a terminal, a page or a viewer would obey, from text of
+other authors. Pure.
+
+A viewer would fetch the images of other hosts at once, so the URL of an image can carry data out.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters other than tab and line feed, which include terminal escapes. Characters that
@@ -27,3 +38,93 @@ def escape_unsafe_in_json(text: str) -> str:
         return f"\\u{ord(unsafe[0]):04x}"
 
     return _CONTROL.sub(escape, text)
+
+
+_REMOTE = r"\s*+(?:<\s*+)?+(?:https?:)?+[/\\]{2}"
+"""Begin of the address of another host. It never goes back, because two neighbouring patterns of
+blanks would take hours for 100,000 blanks.
+"""
+_INLINE = re.compile(rf"!(?=\[[^\n]{{0,2000}}?\]\({_REMOTE})", re.IGNORECASE)
+_DEFINITION = re.compile(rf"^ {{0,3}}\[([^\[\]\n]+)\]:{_REMOTE}", re.IGNORECASE | re.MULTILINE)
+_REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
+_ELEMENT = re.compile(
+    r"<(?=(?>[a-z][^<>]{0,4000}?(?:src|srcset|href|data|poster|style)\s*+=)"
+    r"[^<>]{0,8000}?(?:<\s*+(?:https?:)?+[/\\]{2}|[/\\]{2}|&[#a-z]|[/\\]\s++[/\\]))",
+    re.IGNORECASE,
+)
+"""A URL may have character references (`&#104;`), and browsers ignore line breaks in it."""
+_FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
+_MAX_NESTING = 100
+"""Quotations and lists in each other. An answer with deeper ones counts as one with images."""
+MAX_IMAGES = 100
+MAX_PARSED_CHARS = 100_000
+MAX_BRACKETS = 5_000
+"""Bounds of an answer whose images are looked at one by one. The parser takes a second for 100,000
+characters, and for 5,000 brackets. In larger answers all images become text.
+"""
+
+
+def without_foreign_images(text: str) -> str:
+    """Return the Markdown with images of other hosts, and HTML elements with a URL, as plain text.
+
+    The URL stays visible, and a reader can follow it.
+    """
+    if text.count("![") > MAX_IMAGES:
+        text = _without_images(text)
+    text = _without_usual_images(text)
+    # Markdown has more forms of an image than a pattern can name.
+    if "![" in text and (_is_large(text) or _shows_foreign_image(text)):
+        return _without_images(text)
+    return text
+
+
+def _without_images(text: str) -> str:
+    return text.replace("![", "&#33;[")
+
+
+def _is_large(text: str) -> bool:
+    return len(text) > MAX_PARSED_CHARS or text.count("[") > MAX_BRACKETS
+
+
+def _without_usual_images(text: str) -> str:
+    text = _ELEMENT.sub("&lt;", _INLINE.sub(r"\\!", text))
+    labels = {_build_label(match) for match in _DEFINITION.findall(text)}
+    if not labels:
+        return text
+
+    def escape_image(match: re.Match[str]) -> str:
+        if _build_label(match[2] or match[1]) in labels:
+            return "\\!"
+        return match[0]
+
+    return _REFERENCE.sub(escape_image, text)
+
+
+def _build_label(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _shows_foreign_image(text: str) -> bool:
+    try:
+        tokens = _create_parser().parse(text)
+    except RecursionError:
+        return True
+    if any(token.level >= _MAX_NESTING - 1 for token in tokens):
+        return True
+    return any(_FOREIGN.match(source.strip()) for source in _iterate_images(tokens))
+
+
+def _iterate_images(tokens: Iterable[Token]) -> Iterator[str]:
+    """Yield the addresses of the images, with their character references replaced."""
+    for token in tokens:
+        if token.type == "image":
+            yield str(token.attrs.get("src", ""))
+        yield from _iterate_images(token.children or ())
+
+
+@cache
+def _create_parser() -> MarkdownIt:
+    """Return the parser. The import is late, because most answers have no image."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable("table")

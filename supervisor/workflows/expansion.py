@@ -11,12 +11,11 @@ from pydantic import ValidationError
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, build_copy_name
 from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import TITLE_CHARS, ItemRef, Step
 from handoff_queue.supervisor.text.markdown import cut_title
-from handoff_queue.supervisor.text.repeated_step_names import build_copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, index_steps
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.text.yaml_reader import find_line, get_line
 from handoff_queue.shared.types.condition_syntax import Condition, InvalidCondition, parse_condition
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, find_step_of_copy
 from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Synthesis
@@ -32,7 +32,6 @@ from handoff_queue.supervisor.text.plain_yaml import (
     parse_document,
     read_tree,
 )
-from handoff_queue.supervisor.text.repeated_step_names import find_source
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.join_syntax import parse_join
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
@@ -453,7 +452,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             a step would have the same task.
     """
     for step in steps:
-        copied = find_source(step.id)
+        copied = find_step_of_copy(step.id)
         source = by_id.get(StepId(copied)) if copied else None
         if source and source.for_each:
             raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.api_records import (
+from handoff_queue.chaos.api_user import (
     APPROVED_ANSWER,
     REJECTED_ANSWER,
     ApiRecords,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.chaos.metric_counts import find_wrong_counts
+from handoff_queue.chaos.test_bed import find_wrong_counts
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase

@@ -7,17 +7,17 @@ from dataclasses import replace
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import Fault, Strike
-from handoff_queue.chaos.fleet import OWN_SPECIALISTS
-from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.job_shapes import Shape
-from handoff_queue.chaos.model_server import Call, ChaosModel
-from handoff_queue.chaos.model_switches import (
+from handoff_queue.chaos.features import (
     LOST,
     TOO_LOW,
     SeenReservation,
     SwitchRecords,
     WrittenResult,
 )
+from handoff_queue.chaos.fleet import OWN_SPECIALISTS
+from handoff_queue.chaos.invariants import RunRecords
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call, ChaosModel
 from handoff_queue.chaos.planned_jobs import (
     SWITCHED_MODELS,
     SWITCHING,

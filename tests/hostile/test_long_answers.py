@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from handoff_queue.supervisor.text.foreign_images import without_foreign_images
+from handoff_queue.supervisor.text.sanitizing import without_foreign_images
 from handoff_queue.supervisor.tracing.page import MAX_MARKS, render_answer
 
 ANSWERS = {

@@ -17,9 +17,26 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple
 
-from handoff_queue.shared.text.search_words import find_words
-from handoff_queue.workers.index.query_builder import build_phrase_query, build_prefix_queries
+from handoff_queue.shared.text.search_words import find_words, separate_cjk
 from handoff_queue.workers.index.writer import ORDINAL_BITS
+
+
+def build_prefix_queries(words: Iterable[str]) -> list[str]:
+    """Return queries for passages with a word that begins like one of the words. The beginning
+    is two thirds of a word, and at least four characters. Shorter words are left out.
+    """
+    prefixes: list[str] = []
+    for word in words:
+        if len(word) >= 4:
+            prefix = word[: max(4, len(word) * 2 // 3)]
+            prefixes.append(f"{build_phrase_query(prefix)} *")
+    return prefixes
+
+
+def build_phrase_query(word: str) -> str:
+    """Return a query for passages with the word."""
+    return '"' + separate_cjk(word).strip().replace('"', '""') + '"'
+
 
 _HEADING_WEIGHT = 3.0
 """Occurrences in the text that a word in the heading counts as."""

@@ -68,7 +68,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
-from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
+from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId, find_step_of_copy
 from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
@@ -27,7 +27,6 @@ from handoff_queue.supervisor.client.waiting_reasons import (
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.repeated_step_names import find_source
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -67,9 +66,9 @@ def collapse_steps(
     by_step: dict[str, list[_Item]] = {}
     for item in items:
         name = name_of(item)
-        by_step.setdefault(find_source(name) or name, []).append(item)
+        by_step.setdefault(find_step_of_copy(name) or name, []).append(item)
     for same_step in by_step.values():
-        if len(same_step) > 1 and find_source(name_of(same_step[0])):
+        if len(same_step) > 1 and find_step_of_copy(name_of(same_step[0])):
             copies = sorted(map(name_of, same_step), key=lambda name: (len(name), name))
             yield StepCopies(copies[0], copies[-1], tuple(same_step))
         else:

@@ -19,8 +19,7 @@ import typer
 from docs.generator.commands import default
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
-from handoff_queue.supervisor.cli.display.main_help import Entry, print_main_help
+from handoff_queue.supervisor.cli.commands import ENTRIES, Entry, load_command, print_main_help
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     build_limits,

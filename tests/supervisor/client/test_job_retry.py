@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.supervisor.client.job_retry import get_usage_by_limit, retry_commit
 from handoff_queue.supervisor.client.submission import build_budget_fields
-from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
+from handoff_queue.supervisor.lifecycle.child_jobs import compute_child_limits
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
 

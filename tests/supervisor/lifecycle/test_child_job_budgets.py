@@ -33,9 +33,11 @@ from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
-from handoff_queue.supervisor.lifecycle.child_job_budgets import compute_child_limits
-from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill
+from handoff_queue.supervisor.lifecycle.child_jobs import (
+    build_bill,
+    compute_child_limits,
+    may_have_children,
+)
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,

@@ -8,8 +8,11 @@ import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_child_job_shortage
-from handoff_queue.supervisor.lifecycle.child_job_costs import build_bill, format_bill
+from handoff_queue.supervisor.lifecycle.child_jobs import (
+    build_bill,
+    describe_child_job_shortage,
+    format_bill,
+)
 from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, planned_job
 
 

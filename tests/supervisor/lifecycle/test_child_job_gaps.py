@@ -20,7 +20,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.child_job_assignment import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.child_jobs import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import find_gaps, to_finish
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of

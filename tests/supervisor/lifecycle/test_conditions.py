@@ -22,8 +22,8 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks
+from handoff_queue.supervisor.lifecycle.decide import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.gaps import find_gaps
-from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.side_effects import list_reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import StepStatus

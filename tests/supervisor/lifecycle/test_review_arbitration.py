@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.job_budget import list_closing_roles
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, build_judge_task
+from handoff_queue.supervisor.roles.judge import RulingFormat, build_judge_task
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned

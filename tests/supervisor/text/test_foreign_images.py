@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from handoff_queue.supervisor.text.foreign_images import (
+from handoff_queue.supervisor.text.sanitizing import (
     MAX_BRACKETS,
     MAX_IMAGES,
     MAX_PARSED_CHARS,

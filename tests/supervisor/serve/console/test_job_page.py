@@ -29,7 +29,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import CONSOLE_ROUTERS
-from handoff_queue.supervisor.serve.console.job_page import read_job
+from handoff_queue.supervisor.serve.console.job_routes import read_job
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.jobs import a_job, finished_event, handoff_key, result_of
 from tests.doubles.simulated_job import SimulatedJob, planned

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.presence import HandoffWait, Node
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.console.job_page import read_job
+from handoff_queue.supervisor.serve.console.job_routes import read_job
 from tests.doubles.call_questions import ask
 from tests.doubles.handoffs import a_handoff, a_spec
 from tests.doubles.jobs import a_job, expire_lease, handoff_key, issued_event, version_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.text.search_words import MAX_WORDS, find_words, separate_cjk
-from handoff_queue.workers.index.query_builder import build_phrase_query, build_prefix_queries
+from handoff_queue.workers.index.bm25_search import build_phrase_query, build_prefix_queries
 
 
 @given(st.text())
