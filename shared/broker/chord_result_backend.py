@@ -14,6 +14,7 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 
 from handoff_queue.shared.broker.message_publisher import parse_message, publish
 from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.store.redis.client_factory import refuse_maintenance_notifications
 from handoff_queue.shared.store.redis.tls import share_contexts
 
 log = get_log(__name__)
@@ -38,6 +39,7 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
     def _get_pool(self, **params: Any) -> Any:
         pool = super()._get_pool(**params)
         share_contexts(pool)
+        refuse_maintenance_notifications(pool)
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:

@@ -54,6 +54,7 @@ from handoff_queue.shared.store.redis.client_factory import (
     SentinelConnection,
     SentinelTlsConnection,
     build_driver_info,
+    refuse_maintenance_notifications,
 )
 from handoff_queue.shared.store.redis.script import Script, get_user, may_load
 from handoff_queue.shared.store.redis.tls import share_contexts
@@ -477,6 +478,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             raise ConnectionError("the connection to Redis that this message came over is closed")
         pool = super()._get_pool(asynchronous)
         share_contexts(pool)
+        refuse_maintenance_notifications(pool)
         pool.connection_kwargs.update(build_driver_info())
         return pool
 

@@ -18,10 +18,12 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from docs.generator.redis_keys import constant_rows, function_rows
+from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.install_redis import OLDEST_NAME
 from handoff_queue.shared.local.redis_users import create_users
 from handoff_queue.shared.settings.ports import find_free_port
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.acl import (
     CONNECTION,
@@ -220,6 +222,21 @@ def test_a_user_may_not_run_commands_of_administrators_on_redis_6(
 ) -> None:
     with oldest.connected_as(user) as connection, pytest.raises(NoPermissionError):
         connection.execute_command(*command)
+
+
+@pytest.mark.parametrize("user", ["supervisor", "flower", "worker-analyst"])
+def test_a_connection_of_celery_runs_no_command_that_redis_6_refuses(
+    oldest: Server, user: str
+) -> None:
+    """Each such command would be an attempt in the audit."""
+    with redis.Redis.from_url(oldest.address) as admin:
+        admin.acl_log_reset()
+        app = make_app("test", oldest.users.build_url(user, oldest.address), Settings(), [])
+        with app.connection_for_read() as connection:
+            assert connection.default_channel.client.ping()
+        assert app.backend.client.ping()
+
+        assert admin.acl_log() == []
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,16 @@ def build_driver_info() -> dict[str, Any]:
     return {}
 
 
+def refuse_maintenance_notifications(pool: Any) -> None:
+    """Let a pool of another package ask for no notifications of the server's maintenance.
+
+    redis-py asks with a subcommand of CLIENT that only a cloud service knows. Redis 6.2 refuses it
+    to our users, and each refusal would be an attempt in the audit.
+    """
+    if "maint_notifications_config" in pool.connection_kwargs:
+        pool.connection_kwargs["maint_notifications_config"] = None
+
+
 def create_client(
     url: str, timeout_s: float, limit: int | None, url_name: str = URL_VARIABLE
 ) -> redis.Redis:
