@@ -142,6 +142,7 @@ UNTRIED = {
     "short_fields": "reads only",
     "read_journal": "reads only",
     "read_checkpoints": "reads only",
+    "read_payloads": "reads only",
     "read_list": "reads only, or removes reports of which a supervisor may lose one",
     "tenant_backlogs": "reads only",
     "push_dead_letter": "no job depends on a letter; a second one may come with a repeated message",

@@ -24,6 +24,9 @@ from handoff_queue.shared.settings.ports import find_free_port, is_free
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.message import Message
 
+MAX_VALUE_BYTES = 128 * 1024 * 1024
+"""Bytes of the longest value that Redis takes: more than any compressed document has."""
+
 
 class RedisAccess(Message):
     """Address and credentials of a private Redis."""
@@ -161,6 +164,8 @@ class PrivateRedis:
             "save": '""',
             # a flood of refused commands hides no refusal before a supervisor looks
             "acllog-max-len": 10_000,
+            # no worker stores a longer value, which a reader might hold in memory
+            "proto-max-bulk-len": MAX_VALUE_BYTES,
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",
             "tcp-backlog": 128,

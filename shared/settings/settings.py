@@ -451,10 +451,8 @@ class Settings(BaseSettings):
     """
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     """The longest request. Put long texts into documents: a specialist can search them."""
-    max_document_bytes: int = Field(default=MAX_DOCUMENT_BYTES, ge=1, le=500_000_000)
-    """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512
-    MB.
-    """
+    max_document_bytes: int = Field(default=MAX_DOCUMENT_BYTES, ge=1, le=100_000_000)
+    """Bytes of the largest document. Redis takes values of 128 MB (`handoff up`, Compose)."""
     max_documents: int = Field(default=MAX_DOCUMENTS, ge=1, le=1_000_000)
     """The most files of one job."""
     serve_max_body_bytes: int = Field(default=50_000_000, ge=1_000, le=2_000_000_000)

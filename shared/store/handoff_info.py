@@ -179,13 +179,14 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
             done_by_children.append(fields)
     if not done_by_children:
         return
-    with connection.translate_errors():
-        pipe = connection.redis.pipeline(transaction=False)
-        for fields in done_by_children:
-            pipe.hmget(keys.progress(JobId(parse_name(fields[b"child"]))), SPENT_FIELDS)
-        answers = pipe.execute()
-    for fields, amounts in zip(done_by_children, answers, strict=True):
-        for name, amount in zip(SPENT_FIELDS, amounts, strict=True):
+    calls: list[ScriptCall] = []
+    for fields in done_by_children:
+        calls.append(([keys.progress(JobId(parse_name(fields[b"child"])))], list(SPENT_FIELDS)))
+    answers = connection.run_script_for_all("short_fields", calls)
+    for fields, answer in zip(done_by_children, answers, strict=True):
+        amounts = dict(iterate_rows(answer, 2))
+        for name in SPENT_FIELDS:
+            amount = amounts.get(name.encode())
             if amount is not None:
                 before = parse_figure(fields.get(f"before_{name}".encode())) or 0
                 fields[name.encode()] = str((parse_figure(amount) or 0) - before).encode()

@@ -57,6 +57,10 @@ MAX_RESULT_BYTES = 64_000_000
 """Bytes of the longest result of a step. A supervisor needs about five times as much memory to read
 it, and reads the results of several jobs at once.
 """
+MAX_STORED_BYTES = MAX_RESULT_BYTES + 1_000
+"""Bytes of the longest stored payload that is read: it may be encrypted, and not compressible."""
+LEFT_OUT = b">"
+"""The answer of `read_payloads.lua` in place of a payload that is too long."""
 USUAL_RATIO = 20
 """Bytes of text for each stored byte that one call decompresses in any case. JSON and prose have
 less than 10.
@@ -221,15 +225,16 @@ class PayloadStore:
 
         Raises:
             StoreError: a payload of `digests` is missing.
-            UnreadablePayload: a payload of `digests` cannot be unpacked, its text has another
-                digest, or all texts together are too long.
+            UnreadablePayload: a payload of `digests` is too long, or cannot be unpacked. Or its
+                text has another digest, or all texts together are too long.
             NoTenantKey: a payload is encrypted, and this process does not have the key.
         """
         distinct_digests = list(dict.fromkeys((*digests, *results)))
         if not distinct_digests:
             return {}
-        with self._connection.translate_errors():
-            values = self._redis.hmget(keys.blobs(job_id), distinct_digests)
+        values = self._connection.run_script(
+            "read_payloads", *build_read_arguments(job_id, distinct_digests)
+        )
         stored_forms = dict(zip(distinct_digests, values, strict=True))
         room = _Room.for_payloads(values)
         missing = [digest[:12] for digest in digests if stored_forms[digest] is None]
@@ -254,25 +259,17 @@ class PayloadStore:
         return texts
 
     def read_short(self, job_id: JobId, digests: Sequence[str], max_bytes: int) -> dict[str, str]:
-        """Return the texts of at most `max_bytes` bytes, in two round trips; missing, longer
+        """Return the texts of at most `max_bytes` bytes, in one round trip; missing, longer
         and unreadable texts are left out.
         """
-        key = keys.blobs(job_id)
         distinct_digests = list(dict.fromkeys(digests))
         if not distinct_digests:
             return {}
-        with self._connection.translate_errors():
-            pipe = self._redis.pipeline(transaction=False)
-            for digest in distinct_digests:
-                pipe.hstrlen(key, digest)
-            sizes = pipe.execute()
-            small: list[str] = []
-            for digest, size in zip(distinct_digests, sizes, strict=True):
-                if 0 < size <= max_bytes:
-                    small.append(digest)
-            stored_forms = self._redis.hmget(key, small) if small else []
+        stored_forms = self._connection.run_script(
+            "read_payloads", *build_read_arguments(job_id, distinct_digests, max_bytes)
+        )
         texts: dict[str, str] = {}
-        for digest, value in zip(small, stored_forms, strict=True):
+        for digest, value in zip(distinct_digests, stored_forms, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
                     texts[digest] = self._open_and_verify(job_id, digest, value, max_bytes)
@@ -471,12 +468,32 @@ class PayloadStore:
         return list(dict.fromkeys(pages))
 
 
+def build_read_arguments(
+    job_id: JobId, digests: Sequence[str], max_bytes: int = MAX_STORED_BYTES
+) -> tuple[list[str], list[str | int]]:
+    """Return the keys and the arguments of `read_payloads.lua`.
+
+    Args:
+        max_bytes: bytes of the longest stored payload that is read.
+    """
+    return [keys.blobs(job_id)], [max_bytes, MAX_BYTES, *digests]
+
+
 def open_payload(sealing: Sealing, job_id: JobId, digest: str, stored_form: bytes) -> bytes:
     """Return a packed payload. An error names the payload.
 
+    Args:
+        stored_form: an answer of `read_payloads.lua`.
+
     Raises:
-        NoTenantKey, UnreadablePayload: see `Sealing.open`.
+        NoTenantKey: see `Sealing.open`.
+        UnreadablePayload: see `Sealing.open`, or the payload was not read.
     """
+    if stored_form == LEFT_OUT:
+        raise UnreadablePayload(
+            f"payload {digest[:12]} cannot be read: it is longer than {MAX_STORED_BYTES:,} bytes,"
+            f" or all payloads together are longer than {MAX_BYTES:,}"
+        )
     try:
         return sealing.open(job_id, digest, stored_form)
     except NoTenantKey:

@@ -12,7 +12,11 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
-from handoff_queue.shared.store.payloads import verify_payload
+from handoff_queue.shared.store.payloads import (
+    build_read_arguments,
+    open_payload,
+    verify_payload,
+)
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
 from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
@@ -71,14 +75,11 @@ class Tenants:
             manifest_digest = _find_manifest_digest(first_entry)
             if manifest_digest:
                 manifests.append((job_id, manifest_digest))
-        with self._connection.translate_errors():
-            pipe = redis.pipeline(transaction=False)
-            for job_id, digest in manifests:
-                pipe.hget(keys.blobs(job_id), digest)
-            answers = pipe.execute()
-        for (job_id, digest), stored_form in zip(manifests, answers, strict=True):
+        calls = [build_read_arguments(job_id, [digest]) for job_id, digest in manifests]
+        answers = self._connection.run_script_for_all("read_payloads", calls)
+        for (job_id, digest), (stored_form,) in zip(manifests, answers, strict=True):
             try:
-                packed = self._connection.sealing.open(job_id, digest, stored_form or b"")
+                packed = open_payload(self._connection.sealing, job_id, digest, stored_form or b"")
                 manifest = Manifest.from_json(verify_payload(digest, packed))
             except NoTenantKey:
                 continue  # only its own tenant can read its documents

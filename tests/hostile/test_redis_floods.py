@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import pytest
 import redis
 
+from handoff_queue.shared.local.redis_server import MAX_VALUE_BYTES
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.audit import MAX_REPORTS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.payloads import (
+    LEFT_OUT,
     MAX_BYTES,
     MAX_RESULT_BYTES,
+    MAX_STORED_BYTES,
     SHORT_BYTES,
     pack,
 )
@@ -35,6 +38,7 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from tests.doubles.jobs import (
     a_job,
     issue,
@@ -238,6 +242,66 @@ def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server:
             attacker.hsetnx(keys.blobs(job_id), digest, pack(text))
 
         assert supervisor.payloads.get(job_id, [], results=[digest]) == {digest: ""}
+
+
+@pytest.mark.parametrize("user", ["supervisor", "client", "console", "worker-writer"])
+def test_a_payload_that_is_much_longer_than_any_other_does_not_leave_redis(
+    server: Server, user: str
+) -> None:
+    """Redis takes values of up to 512 MB."""
+    text = "x" * MAX_STORED_BYTES
+    digest = compute_digest(text)
+    with server.store("supervisor") as supervisor, server.store(user) as reader:
+        job_id = a_job(supervisor)
+        redis_of_supervisor = supervisor.connection.redis
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hsetnx(keys.blobs(job_id), digest, f"={text}")
+
+        before = bytes_from(redis_of_supervisor)
+        assert reader.payloads.get(job_id, [], results=[digest]) == {digest: ""}
+        assert reader.payloads.read_short(job_id, [digest], SHORT_BYTES) == {}
+        with pytest.raises(UnreadablePayload, match="it is longer than"):
+            reader.payloads.get(job_id, [digest])
+
+        assert bytes_from(redis_of_supervisor) - before < LONG_ENTRY
+        redis_of_supervisor.delete(keys.blobs(job_id))
+
+
+def test_payloads_that_are_long_together_do_not_leave_redis(server: Server) -> None:
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+        with server.connected_as("worker-analyst") as attacker:
+            for name in "abc":
+                attacker.hsetnx(keys.blobs(job_id), name, "x" * 10)
+
+        answer = supervisor.connection.run_script(
+            "read_payloads", [keys.blobs(job_id)], [10, 25, "a", "none", "b", "c"]
+        )
+
+        assert answer == [b"x" * 10, None, b"x" * 10, LEFT_OUT]
+
+
+def test_no_program_stores_a_value_that_is_longer_than_all_documents(server: Server) -> None:
+    with server.connected_as("worker-analyst") as attacker, pytest.raises(redis.RedisError):
+        attacker.rpush(keys.log(JobId(OTHER_JOB)), b"x" * (MAX_VALUE_BYTES + 1))
+
+
+@pytest.mark.parametrize("field", ["usd", "turns"])
+def test_a_long_amount_of_a_child_job_does_not_leave_redis(server: Server, field: str) -> None:
+    with server.store("supervisor") as supervisor:
+        job_id, child = a_job(supervisor), a_job(supervisor)
+        issue(supervisor, job_id, "part.1", role=CHILD_JOB_SPECIALIST)
+        redis_of_supervisor = supervisor.connection.redis
+        handoff = keys.handoff(job_id, CHILD_JOB_SPECIALIST, HandoffId("part.1"))
+        redis_of_supervisor.hset(handoff, "child", child)
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hset(keys.progress(child), field, "9" * LONG_ENTRY)
+
+        before = bytes_from(redis_of_supervisor)
+        info = supervisor.jobs.read_handoffs(job_id, [HandoffId("part.1")])[HandoffId("part.1")]
+
+        assert info.turns == 0
+        assert bytes_from(redis_of_supervisor) - before < LONG_ENTRY
 
 
 def test_a_note_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:

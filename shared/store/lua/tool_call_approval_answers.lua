@@ -12,7 +12,7 @@ local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
 if refusal then return { refusal } end
 local answer = { 'ok' }
 local function payload(ref)
-  return type(ref) == 'table' and redis.call('HGET', job .. ':blob', ref.digest) or ''
+  return type(ref) == 'table' and short_payload(job, ref.digest) or ''
 end
 for call, version in pairs(from_json(asks_json or '') or {}) do
   local decided = redis.call('HGET', job, 'decided:' .. version)

@@ -12,7 +12,7 @@ if refusal then return { refusal } end
 local messages, count = untaken(job, handoff_hash, handoff, known)
 local answer = { 'ok', count }
 for _, message in ipairs(messages) do
-  local text = redis.call('HGET', job .. ':blob', message.digest)
+  local text = short_payload(job, message.digest) or ''
   for _, part in ipairs({ message.id, message.digest, text, message.step or '' }) do
     answer[#answer + 1] = part
   end

@@ -336,7 +336,7 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
             Selector((*FIELDS, "type"), (_PROGRESS, *_match_handoffs(specialists))),
             # not `hset`, `hdel`: a worker changes and removes no payload
-            Selector(("hget", "hmget", "hexists", "hsetnx"), (_BLOB,)),
+            Selector(("hget", "hstrlen", "hexists", "hsetnx"), (_BLOB,)),
             # not `hget`: the digests of its task and of its result open the texts
             Selector(("exists", "hexists"), _match_handoffs((CHILD_JOB_SPECIALIST,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _match_turns(specialists)),

@@ -21,6 +21,14 @@ local function short(text)
   return text and #text <= MAX_TEXT_BYTES and text or nil
 end
 
+-- Return a stored payload of a job; false if it is missing, or longer than any message of a user
+-- and any arguments of a call.
+local function short_payload(job, digest)
+  local payloads = job .. ':blob'
+  if redis.call('HSTRLEN', payloads, digest) > MAX_TEXT_BYTES then return false end
+  return redis.call('HGET', payloads, digest)
+end
+
 -- Return the time in Unix ms by Redis's clock. It stays the same while a script runs.
 local read_ms
 local function now_ms()
