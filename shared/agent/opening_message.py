@@ -79,14 +79,16 @@ class LoadedPayloads:
     previous: Mapping[str, HandoffResult] = field(default_factory=dict)
     """Earlier results by the digest in `Feedback.previous`."""
     manifest: Manifest = field(default_factory=Manifest)
+    claim_sources: Sequence[tuple[StepId, HandoffResult]] = ()
+    """More results, which state the claims that the other results restate."""
+    checked_steps: Collection[StepId] = ()
+    """Steps whose results a supervisor or a client has made."""
 
     def collect_claims(self) -> dict[str, Claim]:
-        """Return the claims of all loaded results by their qualified ids. A result of the own step
-        decides about the claims with its name. Any other claim in `results` replaces the same claim
-        in `previous`.
-        """
+        """Return the claims of all loaded results by their qualified ids."""
         previous = [(result.step_id, result) for result in self.previous.values()]
-        return collect_claims([*previous, *self.results.items()])
+        results = [*previous, *self.results.items()]
+        return collect_claims(results, self.claim_sources, self.checked_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +123,15 @@ def build_opening(
     if form is None:
         form = choose_form(handoff)
     max_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
-    result_texts = _render_results(loaded.results, max_chars)
+    claims = loaded.collect_claims()
+    result_texts = _render_results(loaded.results, claims, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
     visible_results, not_shown = _select_results_that_fit(
         context_steps, loaded, result_texts, max_chars
     )
     parts += visible_results + _build_hidden_results_note(not_shown, loaded)
-    parts += _format_feedbacks(handoff.feedback, loaded.previous)
+    parts += _format_feedbacks(handoff.feedback, loaded.previous, claims)
     if tools is None:
         tools = spec.tools
     is_role = handoff.assigned_to in ROLES
@@ -182,21 +185,20 @@ def _block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
+def _render_results(
+    results: Mapping[StepId, HandoffResult], claims: Mapping[str, Claim], max_chars: int
+) -> dict[StepId, str]:
     """Return each result as the agent sees it. A claim that an earlier result shows whole is left
-    out of the later ones. So is a claim that another result has in other words, and that
-    `collect_claims` does not use.
+    out of the later ones. So is a claim that is not used.
 
     Args:
+        claims: the claims that are used, by id.
         max_chars: a longer result is cut.
     """
     result_texts: dict[StepId, str] = {}
     visible_claims: set[str] = set()
-    claims_in_use = collect_claims(results.items())
     for step, result in results.items():
-        unused_claims = {
-            claim.id for claim in result.claims if claim != claims_in_use.get(claim.id)
-        }
+        unused_claims = _find_unused_claims(result, claims)
         text = format_result_data(result, visible_claims | unused_claims)
         result_texts[step] = text
         if len(text) <= max_chars:
@@ -204,6 +206,15 @@ def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> 
                 claim.id for claim in result.claims if claim.id not in unused_claims
             )
     return result_texts
+
+
+def _find_unused_claims(result: HandoffResult, claims: Mapping[str, Claim]) -> set[str]:
+    """Return the ids of the claims of a result that are not used as they are.
+
+    Args:
+        claims: the claims that are used, by id.
+    """
+    return {claim.id for claim in result.claims if claim != claims.get(claim.id)}
 
 
 def format_result_data(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
@@ -214,7 +225,7 @@ def format_result_data(result: HandoffResult, shown_claims: Collection[str] = ()
         Notes: <data>[find.c1] elm_pumps.md: "Three pumps of 45 kW each were installed."
 
     Args:
-        shown_claims: ids of claims that the agent sees elsewhere.
+        shown_claims: ids of claims that the agent sees elsewhere, or must not see.
     """
     output = result.output
     sentences: dict[str, str] = {}
@@ -360,10 +371,15 @@ def _truncate_result(text: str, max_chars: int) -> str:
 
 
 def _format_feedbacks(
-    feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]
+    feedback: tuple[Feedback, ...],
+    previous: Mapping[str, HandoffResult],
+    claims: Mapping[str, Claim],
 ) -> list[str]:
     """Return each piece of feedback. Only the newest of the previous results is included,
     because it holds all corrections, and each turn pays for its length.
+
+    Args:
+        claims: the claims that are used, by id.
     """
     texts: list[str] = []
     newest: HandoffResult | None = None
@@ -371,16 +387,18 @@ def _format_feedbacks(
         result = None
         if newest is None and item.previous is not None:
             result = newest = previous.get(item.previous.digest)
-        texts.append(_format_feedback(item, result))
+        texts.append(_format_feedback(item, result, claims))
     texts.reverse()
     return texts
 
 
-def _format_feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
+def _format_feedback(
+    feedback: Feedback, previous: HandoffResult | None, claims: Mapping[str, Claim]
+) -> str:
     feedback_tag = f'<feedback author="{feedback.author}">{escape_tags(feedback.text)}</feedback>'
     if previous is None:
         return feedback_tag
-    text = format_result_data(previous)
+    text = format_result_data(previous, _find_unused_claims(previous, claims))
     beginning, note = _truncate_result(text, MAX_PASTED_CHARS), ""
     if beginning != text:
         note = f"\n[cut: {len(beginning)} of {len(text)} characters]"

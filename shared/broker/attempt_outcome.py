@@ -18,7 +18,13 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, make_ref
-from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage, compute_passage
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.step_events import (
+    MAX_PASSAGES,
+    MAX_RESTATED,
+    Passage,
+    compute_passage,
+)
 
 
 class AttemptEnd(StrEnum):
@@ -125,6 +131,20 @@ def list_passages(result: HandoffResult) -> tuple[Passage, ...]:
     return tuple(passages)[:MAX_PASSAGES]
 
 
+def list_restated_steps(result: HandoffResult) -> tuple[StepId, ...] | None:
+    """Return the other steps whose claims a result restates. None: it has no claims, or they are
+    too many.
+    """
+    steps: dict[StepId, None] = {}
+    for claim in result.claims:
+        step, dot, _ = claim.id.rpartition(".")
+        if dot and step != result.step_id:
+            steps[StepId(step)] = None
+    if not result.claims or len(steps) > MAX_RESTATED:
+        return None
+    return tuple(steps)
+
+
 def build_handoff_finished_event(
     result: HandoffResult, worker: str, text: str | None = None
 ) -> HandoffFinished:
@@ -147,6 +167,7 @@ def build_handoff_finished_event(
         claims=len(result.claims),
         comparable=len(comparable),
         passages=list_passages(result) or None,
+        restated=list_restated_steps(result),
         model=result.model,
         replies_by_model=result.replies_by_model,
         worker=worker,

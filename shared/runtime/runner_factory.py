@@ -265,7 +265,7 @@ class RunnerFactory:
             StoreError: the spec or the manifest is missing or damaged.
         """
         result_digests: list[str] = []
-        for item in handoff.context:
+        for item in (*handoff.context, *(handoff.claim_sources or ())):
             result_digests.append(item.result.digest)
         for feedback in handoff.feedback:
             if feedback.previous:
@@ -283,6 +283,9 @@ class RunnerFactory:
         results: dict[StepId, HandoffResult] = {}
         for item in handoff.context:
             results[item.step_id] = parse_result(texts[item.result.digest])
+        claim_sources: list[tuple[StepId, HandoffResult]] = []
+        for item in handoff.claim_sources or ():
+            claim_sources.append((item.step_id, parse_result(texts[item.result.digest])))
         previous: dict[str, HandoffResult] = {}
         for feedback in handoff.feedback:
             if feedback.previous:
@@ -290,7 +293,12 @@ class RunnerFactory:
                 earlier = parse_result(texts[digest])
                 # its worker may have written the step of another result, and claims of this step
                 previous[digest] = earlier.model_copy(update={"step_id": handoff.step_id})
-        loaded = LoadedPayloads(results=results, previous=previous)
+        loaded = LoadedPayloads(
+            results=results,
+            previous=previous,
+            claim_sources=claim_sources,
+            checked_steps=handoff.find_checked_steps(),
+        )
         if manifest:
             loaded = replace(loaded, manifest=self.payload_cache.parse_manifest(texts[manifest]))
         return spec, loaded

@@ -54,7 +54,7 @@ TOO_LONG = "it is too long for an event of a worker, and was not read"
 """The `problem` of a long event that no supervisor and no client has written."""
 MAX_WORKER_VALUES = 2_000
 """JSON values of the longest event of a worker, and of the end of a job. An event of a worker has
-at most about 400: 32 passages, and 60 origins.
+at most about 400: 32 passages, 32 restated steps, and 60 origins.
 """
 MAX_WORKER_BYTES = 65_536
 """Bytes of the longest entry of a worker, as in `parts/journal.lua`."""

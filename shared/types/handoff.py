@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -113,6 +113,8 @@ class ContextResult(Message):
     """A HandoffResult, as JSON. Failed results are included, so that the specialist knows the
     missing parts.
     """
+    is_checked: Annotated[bool | None, OmitNone] = None
+    """True if a supervisor or a client has made the result, so that all its claims are used."""
 
 
 Author = Literal["assessor", "planner", "user", "supervisor", "gate"]
@@ -154,6 +156,10 @@ class AgentHandoff(Message):
     depends_on: tuple[StepIdField, ...] = ()
     context: tuple[ContextResult, ...] = ()
     """The results of exactly the steps in depends_on."""
+    claim_sources: Annotated[tuple[ContextResult, ...] | None, OmitNone] = None
+    """More results, which state the claims that the context and the feedback restate. The agent
+    reads only these claims. A step has a result for each attempt, the oldest first.
+    """
     feedback: tuple[Feedback, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     expected_output_format: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
@@ -198,6 +204,11 @@ class AgentHandoff(Message):
         if len(set(steps)) != len(steps):
             raise ValueError("context holds a step twice")
         return self
+
+    def find_checked_steps(self) -> frozenset[StepId]:
+        """Return the steps whose results a supervisor or a client has made."""
+        items = (*self.context, *(self.claim_sources or ()))
+        return frozenset(item.step_id for item in items if item.is_checked)
 
 
 class ResultStatus(StrEnum):
@@ -443,31 +454,44 @@ def build_result(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     )
 
 
-def collect_claims(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, Claim]:
+def collect_claims(
+    results: Sequence[tuple[StepId, HandoffResult]],
+    sources: Sequence[tuple[StepId, HandoffResult]] = (),
+    checked_steps: Collection[StepId] = (),
+) -> dict[str, Claim]:
     """Return the claims of results by id, in the order in which an id comes first.
 
-    A result repeats the claims of other steps that it uses. The result of a step itself decides
-    about the claims with its name, because a worker that was taken over may write others. If the
-    step had one attempt, another result has no further claims of the step. Otherwise they can be
-    claims of an earlier attempt.
+    A result repeats the claims of other steps that it uses. A worker that was taken over may add
+    others. So a claim is used only as a result of the step with its name states it. Results of
+    `results` decide first. Then a claim counts that any result of `sources` states in the same
+    form, and then the last result of `sources`. A claim that no such result states is left out.
 
     Args:
         results: each with its step, as the supervisor knows it.
+        sources: more results that state claims, the oldest first. Their other claims are not
+            returned.
+        checked_steps: steps whose results a supervisor or a client has made. All their claims are
+            used.
     """
-    claims: dict[str, Claim] = {}
     own_claims: dict[str, Claim] = {}
-    attempts: dict[str, int] = {}
-    for step, result in results:
-        attempts[step] = max(attempts.get(step, 0), result.attempt)
+    stated: dict[str, list[Claim]] = {}
+    for place, (step, result) in enumerate((*sources, *results)):
         for claim in result.claims:
-            claims[claim.id] = claim
-            if claim.id.startswith(f"{step}."):
+            is_own = claim.id.startswith(f"{step}.")
+            if is_own or step in checked_steps:
+                stated.setdefault(claim.id, []).append(claim)
+            if is_own and place >= len(sources):
                 own_claims[claim.id] = claim
-    valid_claims: dict[str, Claim] = {}
-    for claim_id, claim in claims.items():
-        if claim_id in own_claims or attempts.get(claim_id.rpartition(".")[0]) != 1:
-            valid_claims[claim_id] = own_claims.get(claim_id, claim)
-    return valid_claims
+    claims: dict[str, Claim] = {}
+    for _, result in results:
+        for claim in result.claims:
+            if claim.id in own_claims:
+                claims[claim.id] = own_claims[claim.id]
+            elif claim in stated.get(claim.id, ()):
+                claims[claim.id] = claim
+            elif claim.id in stated:
+                claims[claim.id] = stated[claim.id][-1]
+    return claims
 
 
 class GivenResult(Message):

@@ -192,6 +192,10 @@ MAX_PASSAGES = 32
 """Passages of one result that its event names."""
 
 
+MAX_RESTATED = 32
+"""Steps of one result whose restated claims its event names."""
+
+
 def compute_passage(citation: Citation) -> Passage:
     """Return the passage that a citation is about. Equal results of two tool calls are two
     passages, because each is about its own subject.
@@ -218,6 +222,10 @@ class HandoffFinished(Message):
     """Number of claims that code can compare with other claims."""
     passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
     """Places in documents that the result's own claims cite; None: none, or unknown."""
+    restated: Annotated[tuple[StepIdField, ...] | None, OmitNone] = None
+    """Other steps whose claims the result restates. None: the result has no claims, or the steps
+    are unknown, because they are too many or an older version has written the event.
+    """
     model: str | None = None
     """Name of the model that wrote the output."""
     replies_by_model: Annotated[dict[str, PositiveInt] | None, OmitNone] = None

@@ -22,8 +22,6 @@ class AnswerDraft:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._claims: dict[str, Claim] = {}
-        self._own_claims: set[str] = set()
-        """Ids of claims that came from the result of the step with their name."""
         self._read_handoffs: set[HandoffId] = set()
         self.returned_text = ""
         """The text that was returned so far."""
@@ -53,8 +51,8 @@ class AnswerDraft:
         return new
 
     def _learn_claims(self, job_id: JobId, finished_events: Iterable[HandoffFinished]) -> None:
-        """Read the claims of the results that ended since the last call. The result of a step
-        decides about the claims with its name.
+        """Read the claims of the results that ended since the last call. Only the results of a step
+        state the claims with its name.
 
         Raises:
             StoreUnavailable: Redis is away.
@@ -69,10 +67,7 @@ class AnswerDraft:
             step = parse_step_id(handoff_id)
             for claim in parse_result(texts[digest]).claims:
                 if claim.id.startswith(f"{step}."):
-                    self._own_claims.add(claim.id)
-                elif claim.id in self._own_claims:
-                    continue
-                self._claims[claim.id] = claim
+                    self._claims[claim.id] = claim
 
 
 def get_stable_part(draft: str, claims: dict[str, Claim]) -> str:

@@ -58,6 +58,7 @@ from handoff_queue.supervisor.client.request import Request, check_documents, ch
 from handoff_queue.supervisor.lifecycle.follow_up import (
     choose_results_to_give,
     copy_results,
+    list_payloads_to_give,
     rename_sources,
 )
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -127,7 +128,7 @@ def follow_on(store: Store, job_id: JobId, request: Request) -> EarlierWork:
     if manifest:
         keep_documents(store, state)
         digests.append(manifest.digest)
-    result_digests = [ref.digest for ref in results.values()]
+    result_digests = [ref.digest for ref in list_payloads_to_give(state, results)]
     texts = store.payloads.get(job_id, digests, results=result_digests)
     given_results, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]

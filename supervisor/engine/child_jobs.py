@@ -69,7 +69,11 @@ from handoff_queue.supervisor.client.passed_pages import (
 )
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
-from handoff_queue.supervisor.lifecycle.answer import list_parts, list_results_for_answer
+from handoff_queue.supervisor.lifecycle.answer import (
+    list_answer_payloads,
+    list_parts,
+    list_results_for_answer,
+)
 from handoff_queue.supervisor.lifecycle.child_jobs import (
     CHILD_JOB_SPEC,
     build_child,
@@ -87,6 +91,7 @@ from handoff_queue.supervisor.lifecycle.follow_up import (
     build_later_name,
     choose_results_to_give,
     convert_to_given_results,
+    list_payloads_to_give,
     rename_sources,
 )
 from handoff_queue.supervisor.lifecycle.gaps import format_gaps
@@ -269,7 +274,7 @@ class ChildJobs:
         context: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
             context[context_result.step_id] = context_result.result
-        context_texts = self._load_texts(state, context.values())
+        context_texts = self._load_texts(state, list_payloads_to_give(state, context))
         given_results, given_texts = convert_to_given_results(
             state, context, [*context.values()], ResultTexts(context_texts)
         )
@@ -367,7 +372,7 @@ class ChildJobs:
         for step, result in choose_results_to_give(child).items():
             if step not in given_steps and build_later_name(step) not in given_steps:
                 results[step] = result
-        refs = list(results.values())
+        refs = [*list_payloads_to_give(child, results)]
         if answer_ref:
             refs.append(answer_ref)
         texts = self._load_texts(child, refs)
@@ -417,7 +422,7 @@ class ChildJobs:
     def _build_result(self, state: JobState) -> HandoffResult:
         """Return the result of an ended child job for the handoff of its parent."""
         assert state.ended is not None
-        refs = [*list_parts(state), *list_results_for_answer(state)]
+        refs = [*list_answer_payloads(state), *list_results_for_answer(state)]
         if state.ended.because:
             refs.append(state.ended.because)
         if state.ended.answer:

@@ -57,7 +57,7 @@ from handoff_queue.supervisor.engine.unit_of_work import (
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
-    list_parts,
+    list_answer_payloads,
     list_results_for_answer,
 )
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -94,7 +94,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     find_conflicts,
-    list_compared_results,
+    list_conflict_payloads,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import make_fact_check_event
 from handoff_queue.supervisor.lifecycle.gates import check_gates, list_gate_payloads
@@ -477,7 +477,7 @@ class DecisionRecorder:
         writes.events.append(event)
 
     def _find_conflicts(self, state: JobState, writes: UnitOfWork) -> None:
-        texts = self._loader.load_texts(state, list_compared_results(state), writes)
+        texts = self._loader.load_texts(state, list_conflict_payloads(state), writes)
         event, payload = find_conflicts(state, texts)
         if payload:
             writes.add_payload(payload)
@@ -537,10 +537,10 @@ class DecisionRecorder:
         self, state: JobState, status: JobStatus, writes: UnitOfWork
     ) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""
-        parts = list_parts(state)
-        if not parts:
+        payloads = list_answer_payloads(state)
+        if not payloads:
             return None
-        texts = self._loader.load_texts(state, (*parts, *list_results_for_answer(state)), writes)
+        texts = self._loader.load_texts(state, (*payloads, *list_results_for_answer(state)), writes)
         label = None
         if OFFLINE_MODEL in state.models:
             label = OFFLINE_LABEL

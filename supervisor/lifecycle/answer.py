@@ -13,13 +13,12 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, collect_claims
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.step_events import compute_passage
 from handoff_queue.supervisor.lifecycle.citation_numbers import (
     describe_code_citations,
     describe_rest,
@@ -27,6 +26,10 @@ from handoff_queue.supervisor.lifecycle.citation_numbers import (
     number_citations,
     number_form,
     number_rest,
+)
+from handoff_queue.supervisor.lifecycle.claim_sources import (
+    collect_claims_of_steps,
+    list_source_payloads,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
@@ -129,6 +132,14 @@ def list_parts(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(find_answer_sources(state).values())
 
 
+def list_answer_payloads(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the results that are the parts of the answer, and the results that state the claims
+    which the parts restate.
+    """
+    parts = find_answer_sources(state)
+    return (*parts.values(), *list_source_payloads(state, [*parts.items()]))
+
+
 def find_answer_sources(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results that are the answer, by step."""
     if state.synthesis is not None:
@@ -145,10 +156,9 @@ def collect_answer_claims(state: JobState, texts: ResultTexts) -> dict[str, Clai
     """Return the claims of the parts of the answer by id.
 
     Args:
-        texts: payloads of `list_parts(state)`.
+        texts: payloads of `list_answer_payloads(state)`.
     """
-    sources = find_answer_sources(state)
-    return collect_claims([(step, texts.get_result(result)) for step, result in sources.items()])
+    return collect_claims_of_steps(state, [*find_answer_sources(state).items()], texts)
 
 
 def list_results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
@@ -201,7 +211,7 @@ def build_content(state: JobState, texts: ResultTexts) -> AnswerContent:
     """Return the content of the answer.
 
     Args:
-        texts: payloads of `list_parts(state)`.
+        texts: payloads of `list_answer_payloads(state)`.
     """
     parts = texts.get_results(list_parts(state))
     claims = collect_answer_claims(state, texts)
@@ -243,7 +253,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     """Return the answer of a job that has ended.
 
     Args:
-        texts: payloads of `list_parts(state)` and `list_results_for_answer(state)`.
+        texts: payloads of `list_answer_payloads(state)` and `list_results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
     content = build_content(state, texts)
@@ -273,7 +283,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         status=status,
         text=text,
         value=None if isinstance(content.value, str) else content.value,
-        citations=_without_false_finders(state, citations),
+        citations=citations,
         gaps=gaps,
         to_finish_microusd=to_finish(state),
         open_points=open_points,
@@ -291,24 +301,6 @@ def _add_disputes(
         format_disputes(disputes, content.body), claims, content.citations
     )
     return f"{content.text}{section}", citations
-
-
-def _without_false_finders(
-    state: JobState, citations: Iterable[NumberedCitation]
-) -> tuple[NumberedCitation, ...]:
-    """Return the citations, each without its step if no result of this step cites the place. The
-    worker of another step has then added the claim under the name of this step.
-    """
-    parts = find_answer_sources(state)
-    checked: list[NumberedCitation] = []
-    for item in citations:
-        finder = state.steps.get(item.step) if item.step and item.step not in parts else None
-        known = finder.all_passages if finder else None
-        if known is not None and compute_passage(item.citation) not in known:
-            checked.append(item.model_copy(update={"step": None}))
-        else:
-            checked.append(item)
-    return tuple(checked)
 
 
 def build_body(state: JobState, parts: list[HandoffResult]) -> str:

@@ -77,8 +77,8 @@ def build_result_for_parent(
     answer stays.
 
     Args:
-        texts: payloads of `list_parts(state)`, `list_results_for_answer(state)` and the end's
-            `because`.
+        texts: payloads of `list_answer_payloads(state)`, `list_results_for_answer(state)` and the
+            end's `because`.
         answer: None if there is no answer.
         handoff_usage: usage for this handoff of the parent.
         so_far: usage of the whole child.

@@ -17,12 +17,15 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     Claim,
     HandoffResult,
-    collect_claims,
     make_ref,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.review import ClaimConflict, Settlement, Settlements
+from handoff_queue.supervisor.lifecycle.claim_sources import (
+    collect_claims_of_steps,
+    list_source_payloads,
+)
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
 from handoff_queue.supervisor.lifecycle.routing import ask_role
@@ -64,6 +67,12 @@ def list_compared_results(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(result for _, result in _iterate_compared_results(state))
 
 
+def list_conflict_payloads(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `find_conflicts` reads."""
+    results = [*_iterate_compared_results(state)]
+    return (*list_compared_results(state), *list_source_payloads(state, results))
+
+
 def _iterate_compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
     for step_id, step in state.steps.items():
         if step.is_usable and step.comparable and step.result:
@@ -75,12 +84,10 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     there are no conflicts.
 
     Args:
-        texts: payloads of `list_compared_results`.
+        texts: payloads of `list_conflict_payloads`.
     """
-    results = [
-        (step_id, texts.get_result(result)) for step_id, result in _iterate_compared_results(state)
-    ]
-    conflicts, left_out = find_claim_conflicts(collect_claims(results).values())
+    claims = collect_claims_of_steps(state, [*_iterate_compared_results(state)], texts)
+    conflicts, left_out = find_claim_conflicts(claims.values())
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
     payload = conflicts.to_json()

@@ -15,6 +15,10 @@ from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import Origins, get_origins, union
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks, list_parts
+from handoff_queue.supervisor.lifecycle.claim_sources import (
+    collect_claims_of_steps,
+    list_source_payloads,
+)
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -44,13 +48,20 @@ def choose_results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     return dict(list(results.items())[:MAX_PASSED_RESULTS])
 
 
+def list_payloads_to_give(
+    state: JobState, results: Mapping[StepId, BlobRef]
+) -> tuple[BlobRef, ...]:
+    """Return the payloads that `convert_to_given_results` reads for these results."""
+    return (*results.values(), *list_source_payloads(state, [*results.items()]))
+
+
 def copy_results(
     state: JobState, texts: ResultTexts
 ) -> tuple[tuple[GivenResult, ...], tuple[str, ...]]:
     """Return the results for a new job, and their payloads.
 
     Args:
-        texts: payloads of `choose_results_to_give(state)`.
+        texts: payloads of `list_payloads_to_give(state, choose_results_to_give(state))`.
     """
     return convert_to_given_results(state, choose_results_to_give(state), list_parts(state), texts)
 
@@ -66,9 +77,10 @@ def convert_to_given_results(
     Args:
         results: the results by step.
         answers: the results that are the answer of the job.
-        texts: payloads of the results.
+        texts: payloads of `list_payloads_to_give(state, results)`.
     """
     given_results, payloads = [], []
+    claims = collect_claims_of_steps(state, [*results.items()], texts)
     before = {given_result.step: given_result for given_result in state.submitted.given}
     for step_id, result in results.items():
         step = state.steps.get(step_id)
@@ -81,7 +93,7 @@ def convert_to_given_results(
         else:
             title, specialist = "The answer", step_id
         later_name = build_later_name(step_id)
-        renamed = _rename_result(later_name, texts.get_result(result))
+        renamed = _rename_result(later_name, texts.get_result(result), claims)
         payload = renamed.to_json()
         given_results.append(
             GivenResult(
@@ -111,16 +123,22 @@ def build_later_name(step_id: StepId) -> StepId:
     return StepId(name)
 
 
-def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
+def _rename_result(
+    name: StepId, result: HandoffResult, claims: Mapping[str, Claim]
+) -> HandoffResult:
     """Return the result of another job's step under a new name. The ids of all its claims, the
     markers in its output, and the names of tool results get the new names of their steps.
+
+    Args:
+        claims: the claims that are used, by id. Other claims are left out.
     """
+    used = [claims[claim.id] for claim in result.claims if claim.id in claims]
     return result.model_copy(
         update={
             "step_id": name,
             "handoff_id": build_handoff_id(name, result.attempt),
             "output": map_texts(result.output, lambda text: rename_sources(_rename_markers(text))),
-            "claims": tuple(map(_rename_claim, result.claims)),
+            "claims": tuple(map(_rename_claim, used)),
         }
     )
 

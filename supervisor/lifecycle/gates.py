@@ -20,7 +20,7 @@ from handoff_queue.shared.types.regex_patterns import find_first, matches
 from handoff_queue.supervisor.lifecycle.answer import (
     build_content,
     collect_answer_claims,
-    list_parts,
+    list_answer_payloads,
 )
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
@@ -84,8 +84,8 @@ def list_gate_payloads(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `check_gates` reads."""
     facts = state.submitted.facts
     if facts:
-        return (*list_parts(state), facts)
-    return list_parts(state)
+        return (*list_answer_payloads(state), facts)
+    return list_answer_payloads(state)
 
 
 def check_gates(

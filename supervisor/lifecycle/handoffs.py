@@ -23,6 +23,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import to_microusd
 from handoff_queue.supervisor.lifecycle.answer import find_answer_sources
+from handoff_queue.supervisor.lifecycle.claim_sources import list_claim_sources
 from handoff_queue.supervisor.lifecycle.gates import with_requirements
 from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -93,8 +94,23 @@ def build_context(state: JobState, depends_on: Sequence[StepId]) -> tuple[Contex
         result = step.result if step else given_results.get(step_id)
         if result is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
-        context.append(ContextResult(step_id=step_id, result=result))
+        is_checked = None if step else True
+        context.append(ContextResult(step_id=step_id, result=result, is_checked=is_checked))
     return tuple(context)
+
+
+def _list_claim_sources(
+    state: JobState, context: Sequence[ContextResult], own_step: StepId | None = None
+) -> tuple[ContextResult, ...] | None:
+    """Return the results that state the claims which the context restates; None if there are none.
+
+    Args:
+        own_step: the step of the handoff, whose earlier results restate claims, too.
+    """
+    steps = [item.step_id for item in context]
+    if own_step is not None:
+        steps.append(own_step)
+    return list_claim_sources(state, steps, [item.result for item in context]) or None
 
 
 def build_step_handoff(
@@ -136,6 +152,7 @@ def build_step_handoff(
     feedback = [texts.build_feedback(step.id, remark) for remark in list_remarks(state, step.id)]
     max_turns = _compute_max_turns(state, spec)
     max_tokens = compute_tokens_per_turn(spec) * max_turns
+    context = build_context(state, inputs)
     return AgentHandoff(
         handoff_id=build_handoff_id(step.id, attempt),
         job_id=state.job_id,
@@ -145,7 +162,8 @@ def build_step_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=tuple(inputs),
-        context=build_context(state, inputs),
+        context=context,
+        claim_sources=_list_claim_sources(state, context, step.id),
         feedback=tuple(feedback),
         artifacts=list_artifacts(state),
         expected_output_format=form,
@@ -244,6 +262,7 @@ def build_role_handoff(
     documents = list_artifacts(state)
     if spec.name == Role.JUDGE:  # it decides by the evidence in the claims
         documents = ()
+    context = build_context(state, about)
     return AgentHandoff(
         handoff_id=build_handoff_id(step_id, attempt),
         job_id=state.job_id,
@@ -253,7 +272,8 @@ def build_role_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=about,
-        context=build_context(state, about),
+        context=context,
+        claim_sources=_list_claim_sources(state, context),
         artifacts=documents,
         expected_output_format=dict(schema),
         limits=_build_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
@@ -278,7 +298,10 @@ def build_fact_check_handoff(
     """
     parts = find_answer_sources(state)
     max_turns = _compute_max_turns(state, spec)
-    context = [ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()]
+    is_checked = True if state.synthesis is not None else None
+    context: list[ContextResult] = []
+    for step_id, result in parts.items():
+        context.append(ContextResult(step_id=step_id, result=result, is_checked=is_checked))
     return AgentHandoff(
         handoff_id=build_handoff_id(FACT_GATE, attempt),
         job_id=state.job_id,
@@ -289,6 +312,7 @@ def build_fact_check_handoff(
         task_description=task,
         depends_on=tuple(parts),
         context=tuple(context),
+        claim_sources=_list_claim_sources(state, context),
         artifacts=list_artifacts(state),
         expected_output_format=dict(schema),
         limits=_build_limits(

@@ -258,10 +258,10 @@ class StepState(Message):
     """Number of its claims that can be compared with other claims."""
     passages: tuple[Passage, ...] = ()
     """Places in documents that its own claims cite."""
-    all_passages: tuple[Passage, ...] | None = ()
-    """Places that the own claims of its results cite, also those of earlier attempts. None:
-    unknown, because a result cites too many places, or is of a forked job.
-    """
+    results_with_claims: tuple[BlobRef, ...] = ()
+    """The results of all its attempts that have claims, oldest first."""
+    restated: tuple[StepId, ...] | None = ()
+    """Other steps whose claims these results restate; None: unknown."""
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None

@@ -17,7 +17,6 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import UNREADABLE, BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     JobState,
@@ -66,7 +65,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "stop_reason": event.stop_reason,
             "comparable": event.comparable,
             "passages": event.passages or (),
-            "all_passages": _add_passages(step, event),
+            **_add_claims(step, event),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": trouble,
@@ -77,12 +76,17 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     )
 
 
-def _add_passages(step: StepState, event: HandoffFinished) -> tuple[Passage, ...] | None:
-    """Return the places that the own claims of all results of a step cite; None: unknown."""
-    passages = event.passages or ()
-    if step.all_passages is None or len(passages) >= MAX_PASSAGES:
-        return None
-    return tuple(dict.fromkeys((*step.all_passages, *passages)))
+def _add_claims(step: StepState, event: HandoffFinished) -> dict[str, Any]:
+    """Return the changes of a step whose result may have claims."""
+    if not event.claims:
+        return {}
+    restated = None
+    if step.restated is not None and event.restated is not None:
+        restated = tuple(dict.fromkeys((*step.restated, *event.restated)))
+    return {
+        "results_with_claims": (*step.results_with_claims, event.result),
+        "restated": restated,
+    }
 
 
 def restore_earlier_result(

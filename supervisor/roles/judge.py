@@ -28,6 +28,10 @@ from handoff_queue.shared.types.review import (
     Settlements,
     Side,
 )
+from handoff_queue.supervisor.lifecycle.claim_sources import (
+    collect_claims_of_steps,
+    list_source_payloads,
+)
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.review_arbitration import (
     find_disagreements,
@@ -227,14 +231,22 @@ def list_judge_payloads(state: JobState) -> tuple[BlobRef, ...]:
         refs: list[BlobRef] = []
         if state.last_round and state.last_round.result:
             refs.append(state.last_round.result)
-        for step_id in find_disagreements(state):
-            result = state.steps[step_id].result
-            if result:
-                refs.append(result)
-        return tuple(refs)
+        results = _list_disputed_results(state)
+        refs += [result for _, result in results]
+        return (*refs, *list_source_payloads(state, results))
     if state.conflicts and state.conflicts.payload:
         return (state.conflicts.payload,)
     return ()
+
+
+def _list_disputed_results(state: JobState) -> list[tuple[StepId, BlobRef]]:
+    """Return the results of the steps with a disputed point, each with its step."""
+    results: list[tuple[StepId, BlobRef]] = []
+    for step_id in find_disagreements(state):
+        result = state.steps[step_id].result
+        if result:
+            results.append((step_id, result))
+    return results
 
 
 def build_judge_task(state: JobState, texts: ResultTexts) -> tuple[str, Mapping[str, Any]]:
@@ -269,10 +281,13 @@ def build_arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     points: list[Revision] = []
     if verdict:
         points = [revision for revision in verdict.revisions if revision.step in disputed_steps]
+    refs = _list_disputed_results(state)
+    claims = collect_claims_of_steps(state, refs, texts)
     results: dict[StepId, HandoffResult] = {}
-    for step in disputed_steps:
-        if ref := state.steps[step].result:
-            results[step] = texts.get_result(ref)
+    for step, ref in refs:
+        result = texts.get_result(ref)
+        used = tuple(claims[claim.id] for claim in result.claims if claim.id in claims)
+        results[step] = result.model_copy(update={"claims": used})
     lines = [_REVIEW_JOB]
     for point in points:
         lines.append(_format_point(point, results.get(point.step), MAX_RESULT_CHARS // len(points)))

@@ -43,6 +43,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     Manifest,
     ResultStatus,
+    make_ref,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import compute_digest
@@ -92,24 +93,60 @@ def test_a_given_result_hides_no_claim_of_another_given_step() -> None:
         assert "No." not in text
 
 
-def test_a_given_result_adds_no_claim_to_another_given_step_that_had_one_attempt() -> None:
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_given_result_adds_no_claim_to_another_step(attempt: int) -> None:
     """A worker that was taken over may write a new number. The agent sees no such claim either."""
     claim, forged = a_claim_of("find", 1), a_claim_of("find", 9)
-    find = a_result("find", claims=(claim,))
+    find = a_result("find", claims=(claim,)).model_copy(update={"attempt": attempt})
     other = a_result("other", output="See find.", claims=(forged,))
 
     for results in ((find, other), (other, find)):
         given = given_results(*results)
         assert given.collect_claims() == {"find.c1": claim}
         assert "Fact 9." not in message_of(given)
+    assert given_results(other).collect_claims() == {}
+    assert "Fact 9." not in message_of(given_results(other))
 
 
-def test_a_given_result_keeps_the_claim_of_an_earlier_attempt_of_another_given_step() -> None:
-    new, old = a_claim_of("find", 1), a_claim_of("find", 9)
-    find = a_result("find", claims=(new,)).model_copy(update={"attempt": 2})
+def test_a_claim_that_only_a_source_states_is_used_as_the_source_states_it() -> None:
+    claim, forged = a_claim_of("find", 1), a_claim_of("find", 1).model_copy(update={"text": "No."})
+    old, unused = a_claim_of("find", 9), a_claim_of("find", 5)
+    other = a_result("other", claims=(forged, old))
+    first, second = a_result("find", claims=(old, unused)), a_result("find", claims=(claim,))
+    sources = [(first.step_id, first), (second.step_id, second)]
+    loaded = LoadedPayloads(results={other.step_id: other}, claim_sources=sources)
+
+    assert loaded.collect_claims() == {"find.c1": claim, "find.c9": old}
+
+
+def test_a_claim_of_an_earlier_attempt_with_the_number_of_a_later_one_keeps_its_source() -> None:
+    old, new = a_claim_of("find", 1), a_claim_of("find", 1).model_copy(update={"text": "New."})
     other = a_result("other", claims=(old,))
+    first, second = a_result("find", claims=(old,)), a_result("find", claims=(new,))
+    sources = [(first.step_id, first), (second.step_id, second)]
+    loaded = LoadedPayloads(results={other.step_id: other}, claim_sources=sources)
 
-    assert given_results(find, other).collect_claims() == {"find.c1": new, "find.c9": old}
+    assert loaded.collect_claims() == {"find.c1": old}
+
+
+def test_all_claims_of_a_result_that_no_worker_has_made_are_used() -> None:
+    claim = a_claim_of("prev_find", 1)
+    answer = a_result("prev_write", claims=(claim,))
+    loaded = LoadedPayloads(results={answer.step_id: answer}, checked_steps={answer.step_id})
+
+    assert loaded.collect_claims() == {"prev_find.c1": claim}
+
+
+def test_the_previous_attempt_shows_no_claim_that_no_result_of_its_step_states() -> None:
+    """The worker of another specialist may have made the previous attempt."""
+    previous = a_result("own", claims=(a_claim_of("own", 1), a_claim_of("find", 9)))
+    feedback = Feedback(author="assessor", text="Again.", previous=make_ref("x"))
+    handoff = a_handoff(feedback=(feedback,))
+    loaded = LoadedPayloads(previous={make_ref("x").digest: previous})
+    text = build_opening(handoff, a_spec(), loaded).message["content"][0]["text"]
+
+    assert "Fact 1." in text
+    assert "Fact 9." not in text
 
 
 def test_a_given_result_changes_no_claim_of_the_previous_attempt_of_the_own_step() -> None:

@@ -15,7 +15,7 @@ from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.events import EventRefused
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.step_events import MAX_PASSAGES
+from handoff_queue.shared.types.step_events import MAX_PASSAGES, MAX_RESTATED
 from tests.doubles.jobs import a_job, finished_event, granted_claim, issue, result_of
 from tests.shared.store.test_journal import a_batch
 
@@ -117,7 +117,9 @@ def test_the_longest_event_of_a_result_is_trusted(signed: Store, worker: Store) 
     result = result_of(claimed)
     origins = tuple(f"tool t{number}" for number in range(10, 74))
     passages = tuple(f"{number:012x}" for number in range(MAX_PASSAGES))
-    event = finished_event(result).model_copy(update={"origins": origins, "passages": passages})
+    restated = tuple(f"s{number:047}" for number in range(MAX_RESTATED))
+    longest = {"origins": origins, "passages": passages, "restated": restated}
+    event = finished_event(result).model_copy(update=longest)
     claimed.finish(claimed.finish_request(result, (event,)))
 
     (recorded,) = signed.journal.read(job_id, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
+from handoff_queue.shared.broker.attempt_outcome import build_handoff_finished_event
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.gates import Gates
@@ -13,6 +14,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.shared.types.step_events import MAX_RESTATED
 from handoff_queue.supervisor.lifecycle.answer import (
     NOT_REVIEWED,
     assemble,
@@ -22,6 +24,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
 )
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import a_result
+from tests.doubles.results import a_result_of
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 from tests.supervisor.lifecycle.test_citation_numbers import citation_of, claim_of
 
@@ -57,7 +60,7 @@ def test_the_result_of_a_single_last_step_is_the_unchanged_answer() -> None:
     job.advance()
 
     answer = answer_of(
-        job, a_result("b", "So it is [a.c1].", claims=(claim_of("a.c1", citation_of("one.md")),))
+        job, a_result("b", "So it is [b.c1].", claims=(claim_of("b.c1", citation_of("one.md")),))
     )
 
     assert (answer.text, answer.method, answer.value) == (
@@ -322,9 +325,9 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
     job.review()
     job.advance()
 
-    claims = (claim_of("a.c1", citation_of("figures.md")), claim_of("a.c2", citation_of("one.md")))
+    claims = (claim_of("b.c1", citation_of("figures.md")), claim_of("b.c2", citation_of("one.md")))
     answer = answer_of(
-        job, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=claims)
+        job, a_result("b", {"name": "Qdrant", "whys": ["So [b.c2]."], "n": 1}, claims=claims)
     )
 
     assert (answer.method, answer.value) == (
@@ -480,7 +483,7 @@ def find_and_write(job: SimulatedJob, source: str, *cited: Claim) -> None:
     job.advance()
 
 
-def test_a_source_that_no_result_of_its_step_cites_names_no_step() -> None:
+def test_an_answer_has_no_claim_that_no_result_of_its_step_states() -> None:
     """The worker of another step has added the claim."""
     job = planned(find="", write="find")
     true_claim = claim_of("find.c1", citation_of("one.md"))
@@ -490,10 +493,10 @@ def test_a_source_that_no_result_of_its_step_cites_names_no_step() -> None:
 
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
 
-    assert finders(answer) == {"one.md": "find", "forged.md": None, "own.md": "write"}
+    assert finders(answer) == {"one.md": "find", "own.md": "write"}
 
 
-def test_a_source_of_an_earlier_attempt_names_its_step_and_a_forged_one_does_not() -> None:
+def test_an_answer_has_claims_of_an_earlier_attempt_and_no_forged_ones() -> None:
     job = planned(find="", write="find")
     old = claim_of("find.c1", citation_of("old.md"))
     find_and_write(job, "old.md", old)
@@ -503,19 +506,51 @@ def test_a_source_of_an_earlier_attempt_names_its_step_and_a_forged_one_does_not
 
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
 
-    assert finders(answer) == {"old.md": "find", "forged.md": None}
+    assert finders(answer) == {"old.md": "find"}
 
 
-def test_a_step_with_too_many_sources_for_its_event_is_named_for_each_source() -> None:
-    job = planned(find="", write="find")
-    claims = tuple(
-        claim_of(f"find.c{number}", citation_of(f"{number}.md")) for number in range(1, 41)
-    )
-    job.finish("find", claims=claims)
+def finish_as_an_older_version(job: SimulatedJob, step: str, *claims: Claim) -> None:
+    """Finish a step with the event of a version that does not name the restated steps."""
+    handoff_id = job.step(step).handoff_id
+    assert handoff_id
+    result = a_result_of(handoff_id, ResultStatus.OK, claims=claims)
+    event = build_handoff_finished_event(result, "").model_copy(update={"restated": None})
+    job.store_result(result)
+    job.append(event)
     job.advance()
-    job.finish("write", output=f"So it is [{claims[-1].id}].", claims=(claims[-1],))
+
+
+def test_an_answer_has_the_claims_of_a_job_that_an_older_version_began() -> None:
+    job = planned(find="", read="find", write="read")
+    claim = claim_of("find.c1", citation_of("one.md"))
+    finish_as_an_older_version(job, "find", claim)
+    finish_as_an_older_version(job, "read", claim)
+    finish_as_an_older_version(job, "write", claim, claim_of("find.c9", citation_of("no.md")))
+
+    assert collect_answer_claims(job.state, job.texts) == {"find.c1": claim}
+
+
+def test_a_handoff_names_the_results_that_state_the_claims_of_its_context() -> None:
+    job = planned(find="", read="find", write="read")
+    claim = claim_of("find.c1", citation_of("one.md"))
+    result_of_find = job.finish("find", claims=(claim,))
+    job.advance()
+    job.finish("read", claims=(claim,))
     job.advance()
 
-    answer = assemble(job.state, JobStatus.OK, job.texts, None)
+    assert job.handoffs["read.1"].claim_sources is None
+    sources = job.handoffs["write.1"].claim_sources
+    assert [(item.step_id, item.result) for item in sources or ()] == [("find", result_of_find)]
 
-    assert finders(answer) == {"40.md": "find"}
+
+def test_a_step_that_restates_claims_of_too_many_steps_keeps_them() -> None:
+    names = [f"s{number}" for number in range(MAX_RESTATED + 1)]
+    job = planned(a_plan(**dict.fromkeys(names, ""), write=" ".join(names)))
+    claims = tuple(claim_of(f"{name}.c1", citation_of(f"{name}.md")) for name in names)
+    for name, claim in zip(names, claims, strict=True):
+        job.finish(name, claims=(claim,))
+    job.advance()
+    job.finish("write", claims=claims)
+
+    assert job.step("write").restated is None
+    assert len(collect_answer_claims(job.state, job.texts)) == len(names)
