@@ -56,9 +56,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import translate_errors
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
-from handoff_queue.shared.types.audit import AuditAction
+from handoff_queue.shared.types.audit import Actor, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.job_filter import JobFilter
     from handoff_queue.shared.store.job_info import JobInfo
-    from handoff_queue.shared.types.actors import Actor
     from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
-    from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+    from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
     from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
-        "Actor": "shared.types.actors",
+        "Actor": "shared.types.audit",
         "AccessLevel": "shared.types.api_tokens",
         "ApiToken": "shared.types.api_tokens",
         "ApprovalOf": "shared.types.job_options",

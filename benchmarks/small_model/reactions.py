@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
+from handoff_queue.shared.agent.loop import LAST_TURN, TOO_LONG, UNUSABLE
 from handoff_queue.testing.replies import Json
 
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")

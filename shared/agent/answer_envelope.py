@@ -15,7 +15,13 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    Defect,
+    InvalidAnswer,
+    LenientAnswer,
+    normalize_status,
+)
 from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim, place_markers
 from handoff_queue.shared.agent.empty_forms import is_empty_form
 from handoff_queue.shared.agent.json_repair import (
@@ -27,7 +33,6 @@ from handoff_queue.shared.agent.json_repair import (
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, find_problem
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer, normalize_status
 from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer, without_notes
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm

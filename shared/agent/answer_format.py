@@ -1,17 +1,25 @@
-"""Answer formats: a schema to send, and a parser that accepts a final text or names the faults."""
+"""Answer formats: a schema to send, and a parser that accepts a final text or names the faults.
+`LenientAnswer` accepts small deviations from a schema.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol, cast, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.model import Block
+
+_CAMEL = re.compile(r"([a-z])([A-Z])")
+_AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
+"""Punctuation, quotes and Markdown that models put around the word of an enumeration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +176,55 @@ def is_slow_to_read(answer_format: AnswerFormat, text: str) -> bool:
     if not hasattr(answer_format, "checks_quotes"):
         return False
     return cast(SlowAnswerFormat, answer_format).checks_quotes(text)
+
+
+class LenientAnswer(BaseModel):
+    """Base class of answers that accepts small deviations from their schema.
+
+    Unknown fields are ignored. A number may stand for a string, and a string for a number.
+    `null` in an optional field means that the model did not give the field. The words of an
+    enumeration may differ in case, spaces and hyphens.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        coerce_numbers_to_str=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _normalize(cls, values: Any) -> Any:
+        """Drop nulls from optional fields, and correct the words of enumerations."""
+        if not isinstance(values, dict):
+            return values
+        normalized_values: dict[Any, Any] = {}
+        for name, value in values.items():
+            field = cls.model_fields.get(name)
+            if field is None:
+                normalized_values[name] = value
+            elif value is not None or field.is_required():
+                normalized_values[name] = _find_word(value, field.annotation)
+        return normalized_values
+
+
+def _find_word(value: Any, kind: Any) -> Any:
+    """Return the word of the enumeration `kind` that equals the value after
+    `normalize_status`. If there is none, or `kind` is not an enumeration, return the value.
+    """
+    if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
+        return value
+    if value in list(kind):
+        return value
+    words: dict[str, str] = {}
+    for word in kind:
+        words[normalize_status(word.value)] = word.value
+    return words.get(normalize_status(value), value)
+
+
+def normalize_status(word: str) -> str:
+    """Return `needs_input` for `Needs input.`, `needsInput` and `**needs-input**`."""
+    words = _CAMEL.sub(r"\1_\2", word.strip(_AROUND_A_WORD))
+    return re.sub(r"[\s_-]+", "_", words.lower())

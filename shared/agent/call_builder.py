@@ -12,13 +12,12 @@ from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import count_request_bytes
 from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, compute_prefix
-from handoff_queue.shared.agent.provider_context import choose_provider_clearing
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE, has_text_output
 from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, estimate_max_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import build_definition
-from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
+from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED, choose_provider_clearing
 from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import StopReason

@@ -1,4 +1,6 @@
-"""The reservation of a model call in the budget and in the provider's rate limits."""
+"""The reservation of a model call in the budget and in the provider's rate limits, and the waits
+before a call within the working time of a handoff.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,19 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from handoff_queue.shared.agent.call_builder import CallBuilder
-from handoff_queue.shared.agent.call_waits import wait_for_call
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Deferred, LimitReached
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, Wait
+
+WAIT_SLICE_S = 0.25
+"""Seconds between two heartbeats and deadline checks of a waiting call."""
+
 
 ASK_AGAIN_S = 2.0
 """Seconds after which a waiting call asks for the rate limits again. Other calls may have
@@ -22,6 +29,41 @@ given up, or used less than they reserved.
 """
 MAX_DEFERRAL_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
+
+
+def check_deadline(dependencies: RunDependencies) -> None:
+    """Check that the handoff has working time left.
+
+    Raises:
+        LimitReached: the working time is over.
+    """
+    if dependencies.left_s <= 0:
+        raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
+
+
+def wait_for_call(
+    dependencies: RunDependencies, seconds: float, why: str, shown_s: float | None = None
+) -> None:
+    """Wait before a model call, with heartbeats.
+
+    Args:
+        seconds: time to wait.
+        why: short reason for the heartbeat.
+        shown_s: seconds that the heartbeat shows first, if the whole wait is longer.
+
+    Raises:
+        Interrupted: this process must stop its work on the handoff.
+        LimitReached: the working time is over.
+    """
+    until = dependencies.now() + seconds
+    more_s = (shown_s or seconds) - seconds
+    left_s = seconds
+    while left_s > 0:
+        handoff_wait = HandoffWait(why, max(1, round(left_s + more_s)))
+        dependencies.checkpoints.heartbeat(str(handoff_wait))
+        check_deadline(dependencies)
+        dependencies.wait(min(left_s, WAIT_SLICE_S))
+        left_s = until - dependencies.now()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,16 +28,11 @@ from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedCon
 from handoff_queue.shared.agent.compaction import MAX_REQUESTS, get_summary_text, make_compaction
 from handoff_queue.shared.agent.conversation import Conversation, find_calls, get_final_text
 from handoff_queue.shared.agent.handoff_result import ResultBuilder, explain_decline
-from handoff_queue.shared.agent.loop_prompts import (
-    EMPTY,
-    LAST_TURN,
-    UNUSABLE,
-    build_too_long_prompt,
-)
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
-from handoff_queue.shared.agent.own_words import are_own_words
+from handoff_queue.shared.agent.quote_verification import FoldedText
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.seen_texts import iterate_parts
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import observe_no_result
@@ -67,6 +62,16 @@ from handoff_queue.shared.types.model import CONTEXT_FULL, CUT_OFF
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
+LAST_TURN = (
+    "This is your last turn: you can call no more tools. Answer now, from the results so far."
+)
+"""It asks for no length, because `TOO_LONG` may come before it."""
+UNUSABLE = "Your answer cannot be used: "
+TOO_LONG = "Your answer was cut off because it was too long."
+"""Beginning of `build_too_long_prompt`."""
+MIN_NAMED_WORDS = 50
+"""A smaller number of words is not named, because the server did not report the tokens."""
+EMPTY = f"{UNUSABLE}it is empty."
 MAX_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
 MAX_SHORTENINGS = 1
@@ -442,3 +447,33 @@ def _get_stop_reason(limit: LimitReached) -> StopReason:
             return StopReason.DAY_BUDGET
         case _:
             assert_never(limit.level)
+
+
+def are_own_words(quote: str, conversation: Conversation, tool: str) -> bool:
+    """Return whether an argument of a call so far has the quote. A URL has it in its decoded form.
+
+    Args:
+        tool: the tool that asks, whose own calls do not count.
+    """
+    for reply in conversation.replies:
+        for call in find_calls(reply):
+            if call.get("name") == tool:
+                continue
+            for part in iterate_parts(call.get("input")):
+                if FoldedText(part).find(quote) is not None:
+                    return True
+    return False
+
+
+def build_too_long_prompt(output_tokens: int, advice: str = "") -> str:
+    """Return the prompt for a shorter answer: about half as long, at 0.6 words for each token.
+
+    Args:
+        output_tokens: tokens of the answer that was cut off.
+        advice: a sentence about the parts that can be shorter.
+    """
+    words = output_tokens * 3 // 10
+    size = "much shorter"
+    if words >= MIN_NAMED_WORDS:
+        size = f"in at most {words:,} words"
+    return f"{TOO_LONG} Give it again, whole, and {size}. {advice}".rstrip()

@@ -19,9 +19,12 @@ from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.call_reservation import (
     UNKNOWN_CALL,
+    WAIT_SLICE_S,
     CallReservations,
     FirstCall,
     add_model_name,
+    check_deadline,
+    wait_for_call,
 )
 from handoff_queue.shared.agent.call_usage import (
     compute_cut_call_usage,
@@ -29,17 +32,16 @@ from handoff_queue.shared.agent.call_usage import (
     compute_reply_usage,
     is_reported,
 )
-from handoff_queue.shared.agent.call_waits import WAIT_SLICE_S, check_deadline, wait_for_call
 from handoff_queue.shared.agent.conversation import Conversation, find_calls, get_final_text
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.next_turn import NextTurn
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
-from handoff_queue.shared.agent.provider_context import find_results_cleared_by_provider
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, describe_reason
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import find_provider_block
 from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
+from handoff_queue.shared.agent.tool_result_clearing import find_results_cleared_by_provider
 from handoff_queue.shared.observability.telemetry import BatchedCallTimes, get_telemetry
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,

@@ -15,10 +15,13 @@ from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
-from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
-from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
+from handoff_queue.shared.agent.tool_result_clearing import (
+    USUAL_CLEARING,
+    ClearingRules,
+    ProviderContext,
+)
 from handoff_queue.shared.types.model import Effort, Model, Thinking
 
 

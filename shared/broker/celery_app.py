@@ -20,7 +20,6 @@ from celery.platforms import EX_FAILURE
 from celery.utils.imports import load_extension_class_names
 from kombu import Queue
 
-from handoff_queue.shared.broker.flower_options import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.observability.logs import configure_logging, get_log
@@ -64,7 +63,10 @@ def make_app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
         check_extra("worker", f"a process of {module}")
         check_celery_command(module)
         check_tls_variables()
-        prepare_flower_command(module)
+        if "flower" in sys.argv:
+            from handoff_queue.shared.broker.flower import prepare_flower_command
+
+            prepare_flower_command(module)
         with without_collection():
             return make()
     except UserError as error:

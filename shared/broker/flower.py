@@ -1,4 +1,5 @@
 """Changes to Flower: it lists the queues of the whole fleet, and checks the events that it keeps.
+Its options are checked before it starts, in place of its tracebacks.
 
 Flower itself lists the queues of the workers that answered its last inspection, and a person
 starts an inspection by hand.
@@ -11,24 +12,31 @@ are. A field of another type, or a text that is not UTF-8, ends each page that s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from celery.events.receiver import EventReceiver
 from flower.api.tasks import GetQueueLengths
+from flower.command import apply_env_options, apply_options, is_flower_envvar
 from flower.events import Events, PrometheusMetrics
 from flower.inspector import Inspector
 from flower.urls import handlers
 from flower.views.broker import BrokerView
 from tornado.ioloop import IOLoop
+from tornado.netutil import bind_sockets
+from tornado.options import options
 from tornado.web import authenticated, url
 
 from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.settings.placeholder_passwords import check_log_ins
+from handoff_queue.shared.settings.ports import MAX_PORT, build_unusable_port_error
 from handoff_queue.shared.settings.settings import get_redis_url, load_settings
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.shared.types.names import (
     ROLES_QUEUE,
     SUBMISSIONS_QUEUE,
@@ -299,3 +307,69 @@ def _is_clock(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) <= MAX_NUMBER
+
+
+def prepare_flower_command(module: str) -> None:
+    """Prepare Flower, if this process, whose command names Flower, is `celery -A MODULE flower`.
+
+    Check its options, and have it list all queues, and check all events and replies.
+
+    Raises:
+        UserError: a variable, a log-in or the port cannot be used; names it.
+    """
+    place = sys.argv.index("flower")
+    if not any(module in argument for argument in sys.argv[:place]):
+        return
+    check_flower(sys.argv[place + 1 :])
+    list_all_queues()
+    check_events()
+    check_replies()
+
+
+def check_flower(arguments: Sequence[str]) -> None:
+    """Check what Flower would read: variables, arguments and its configuration file.
+
+    Raises:
+        UserError: a variable, a log-in or the port cannot be used; names it.
+    """
+    _check_variables()
+    try:
+        apply_options("flower", list(arguments))
+    except Exception as error:
+        raise UserError(f"Flower cannot use one of its options: {error}") from error
+    check_log_ins(options.basic_auth or ())
+    if not options.unix_socket:
+        _check_port(options.address, options.port)
+
+
+def _check_port(address: str, port: int) -> None:
+    """Bind the sockets that Flower will bind, and close them.
+
+    Raises:
+        UserError: Flower cannot listen there.
+    """
+    advice = "choose another for Flower (--port or FLOWER_PORT)"
+    if not 0 <= port <= MAX_PORT:
+        raise UserError(f"port {port} cannot be used: the largest is {MAX_PORT}; {advice}")
+    try:
+        sockets = bind_sockets(port, address=address)
+    except OSError as error:
+        raise build_unusable_port_error(port, error, advice) from error
+    for bound in sockets:
+        bound.close()
+
+
+def _check_variables() -> None:
+    """Raise a UserError that names the first variable that Flower cannot read."""
+    variables = {name: os.environ.pop(name) for name in filter(is_flower_envvar, [*os.environ])}
+    try:
+        for name, value in variables.items():
+            os.environ[name] = value
+            try:
+                apply_env_options()
+            except Exception:  # noqa: BLE001 - the text of the error quotes the value
+                raise UserError(
+                    f"Flower cannot use the value of {name}: correct or unset it"
+                ) from None
+    finally:
+        os.environ.update(variables)

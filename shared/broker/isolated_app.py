@@ -140,7 +140,7 @@ class IsolatedCelery(Celery):  # type: ignore[misc]
     """
 
     amqp_cls = IsolatedAMQP
-    control_cls = "handoff_queue.shared.broker.control_replies:BoundedControl"
+    control_cls = "handoff_queue.shared.broker.remote_control:BoundedControl"
     log_cls = IsolatedLogging
     _pool: Any
     builtin_fixups: ClassVar[set[str]] = set()

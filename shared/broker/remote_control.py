@@ -1,13 +1,21 @@
-"""Celery's remote control: the few commands that a worker obeys."""
+"""Celery's remote control: the few commands that a worker obeys, and the replies that `handoff
+doctor` and Flower collect.
+
+Each worker sees the commands and may write to the queues of the replies. `kombu` waits as long as
+replies come, and keeps those to other commands.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import Any
 
-from kombu.pidbox import Node
+from celery.app.control import Control
+from kombu import Consumer
+from kombu.pidbox import Mailbox, Node
 
 from handoff_queue.shared.observability.logs import get_log
 
@@ -22,6 +30,10 @@ _SENDER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TASK_LISTS = ("active", "reserved", "scheduled", "revoked")
 """Control commands that get an empty list. Flower asks for these lists, and the arguments of the
 tasks are the handoffs of all tenants.
+"""
+MAX_COLLECT_S = 5.0
+"""Seconds after which no more replies to a command are read. The processes of a large fleet reply
+within one second.
 """
 
 
@@ -86,3 +98,55 @@ def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
 def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
     log.warning("a control command was refused", command=name)
     return {"error": f"{name} is refused"}
+
+
+class BoundedMailbox(Mailbox):  # type: ignore[misc]
+    """A mailbox that reads replies for a bounded time."""
+
+    def _collect(
+        self,
+        ticket: str,
+        limit: int | None = None,
+        timeout: float = 1,
+        callback: Callable[[Any], None] | None = None,
+        channel: Any = None,
+        accept: Any = None,
+    ) -> list[Any]:
+        """Return the replies to one command. Others are dropped. The clock of a reply is ignored,
+        because a number of 4,300 digits could not be sent again.
+
+        Args:
+            ticket: name of the command.
+            limit: most replies; None: all.
+            timeout: seconds to wait for the first and for each further reply.
+        """
+        replies: list[Any] = []
+
+        def take(body: Any, message: Any) -> None:
+            if message.headers.get("ticket") == ticket:
+                if callback is not None:
+                    callback(body)
+                replies.append(body)
+
+        queue = self.reply_queue
+        channel = channel or self.connection.default_channel
+        consumer = Consumer(
+            channel, [queue], accept=accept or self.accept, no_ack=True, callbacks=[take]
+        )
+        end = monotonic() + max(MAX_COLLECT_S, timeout)
+        try:
+            with consumer:
+                while monotonic() < end and (not limit or len(replies) < limit):
+                    try:
+                        self.connection.drain_events(timeout=timeout)
+                    except TimeoutError:
+                        break
+        finally:
+            channel.after_reply_message_received(queue.name)
+        return replies
+
+
+class BoundedControl(Control):  # type: ignore[misc]
+    """Celery's control commands with this mailbox."""
+
+    Mailbox = BoundedMailbox

@@ -1,9 +1,14 @@
-"""Start the telemetry of a process, if the environment asks for spans."""
+"""Starts the telemetry of a process, if the environment asks for spans. Before that, it checks the
+OTEL_* variables whose bad values the SDK reports late, or without their name.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.observability.redaction import Redactor, find_secrets
@@ -14,9 +19,15 @@ from handoff_queue.shared.observability.telemetry import (
     is_wanted,
     set_telemetry,
 )
+from handoff_queue.shared.settings.file_permissions import read_private
+from handoff_queue.shared.settings.http_values import check_server_url
+from handoff_queue.shared.types.errors import UserError
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
+
+MAX_TIMEOUT_S = 86_400.0
+_UNREADABLE = "must name a file that this user can read"
 
 _MISSING = (
     "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install"
@@ -40,8 +51,6 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     set_telemetry(Telemetry())
     if not is_wanted():
         return
-    from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
-
     problems = "; ".join(find_exporter_problems(os.environ))
     if problems:
         logging.getLogger(__name__).warning(_UNUSABLE, problems)
@@ -57,3 +66,68 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
         why = Redactor(find_secrets(settings)).redact_text(line)
         variables = [name for name in sorted(os.environ) if name.startswith("OTEL_")]
         logging.getLogger(__name__).warning(_REFUSED, ", ".join(variables), why)
+
+
+def _check_timeout(value: str) -> None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ValueError(f"must be a number of seconds, > 0 and ≤ {MAX_TIMEOUT_S:,.0f}")
+
+
+def _check_file(value: str) -> None:
+    try:
+        Path(value).open("rb").close()
+    except (OSError, ValueError):
+        raise ValueError(_UNREADABLE) from None
+
+
+def _check_key(value: str) -> None:
+    try:
+        read_private(Path(value))
+    except UserError:
+        raise ValueError("must name a file that only its owner can read or replace") from None
+    except (OSError, ValueError):
+        raise ValueError(_UNREADABLE) from None
+
+
+def _check_compression(value: str) -> None:
+    if value not in ("none", "gzip", "deflate"):
+        raise ValueError("must be none, gzip or deflate")
+
+
+def _check_protocol(value: str) -> None:
+    if value != "http/protobuf":
+        raise ValueError("must be http/protobuf, the only protocol that is supported")
+
+
+_CHECKS: Mapping[str, Callable[[str], None]] = {
+    "ENDPOINT": check_server_url,
+    "TIMEOUT": _check_timeout,
+    "CERTIFICATE": _check_file,
+    "CLIENT_CERTIFICATE": _check_file,
+    "CLIENT_KEY": _check_key,
+    "COMPRESSION": _check_compression,
+    "PROTOCOL": _check_protocol,
+}
+"""Check of a value, by the last part of its variable's name."""
+
+
+def find_exporter_problems(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield one line for each invalid variable: its name and the fault of its value. The value
+    is left out, because it may be a secret.
+
+    `OTEL_EXPORTER_OTLP_TRACES_*` takes precedence over `OTEL_EXPORTER_OTLP_*`.
+    """
+    for part, check in _CHECKS.items():
+        for name in (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}"):
+            value = environment.get(name)
+            if not value:
+                continue
+            try:
+                check(value)
+            except ValueError as error:
+                yield f"{name}: {error}"
+            break

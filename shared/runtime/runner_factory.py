@@ -23,12 +23,11 @@ from handoff_queue.shared.agent.prompt_documents import (
     ShownDocuments,
     choose_shown,
 )
-from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
-from handoff_queue.shared.agent.tool_result_clearing import build_clearing_rules
+from handoff_queue.shared.agent.tool_result_clearing import ProviderContext, build_clearing_rules
 from handoff_queue.shared.observability.redaction import Redactor
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.models import Models

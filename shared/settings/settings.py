@@ -40,16 +40,14 @@ from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
     MAX_URL_CHARS,
+    check_group_access,
+    check_header_name,
     check_header_value,
     check_headers,
     check_hosts,
+    check_networks,
     check_server_url,
     find_proxy_problems,
-)
-from handoff_queue.shared.settings.proxy_login import (
-    check_group_access,
-    check_header_name,
-    check_networks,
 )
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.text.durations import convert_seconds, convert_whole_seconds

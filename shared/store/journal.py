@@ -40,7 +40,6 @@ from handoff_queue.shared.store.journal_signature_check import (
 from handoff_queue.shared.store.payloads import build_page_entry, build_payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, read_answers
 from handoff_queue.shared.store.script_arguments import encode_json
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import (
@@ -60,6 +59,7 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.json_values import has_more_values
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""

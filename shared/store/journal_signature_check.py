@@ -19,7 +19,6 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import read_roles
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import iterate_rows
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
@@ -46,6 +45,7 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.json_values import has_more_values
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"

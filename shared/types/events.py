@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffIdField, StepIdField

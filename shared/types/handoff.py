@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import (
     Digest,
@@ -34,7 +33,7 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
     build_handoff_id,
 )
-from handoff_queue.shared.types.json_values import StorableJson
+from handoff_queue.shared.types.json_values import StorableJson, has_more_values
 from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, compute_digest
 from handoff_queue.shared.types.origins import Origins, get_origins

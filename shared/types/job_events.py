@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.shared.types.handoff import BlobRef, EarlierJob, GivenResult, ResultStatus

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints
 
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.ids import JobIdField, NameField
 from handoff_queue.shared.types.job_events import JobSubmitted
 from handoff_queue.shared.types.message import Message

@@ -18,8 +18,7 @@ from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.actors import Actor
-    from handoff_queue.shared.types.audit import AuditEntry
+    from handoff_queue.shared.types.audit import Actor, AuditEntry
 
 
 def audit(

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.client.job_lookup import find_job
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store.presence import ServedSpecialist
-    from handoff_queue.shared.types.actors import Actor
+    from handoff_queue.shared.types.audit import Actor
     from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.client.client import Client
 
@@ -85,7 +85,7 @@ def get_user(via: Literal["cli", "mcp"]) -> Actor:
     import socket
 
     from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
-    from handoff_queue.shared.types.actors import MAX_ACTOR_CHARS, Actor
+    from handoff_queue.shared.types.audit import MAX_ACTOR_CHARS, Actor
 
     user_id = os.getuid()
     try:

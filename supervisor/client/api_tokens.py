@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
-from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audit_change

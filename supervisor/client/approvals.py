@@ -14,8 +14,8 @@ from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.text.word_forms import suggest_name
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,

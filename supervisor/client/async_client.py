@@ -29,7 +29,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,

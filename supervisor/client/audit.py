@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreRefusesWrites, UserError
 from handoff_queue.shared.types.events import (
     BY_SCHEDULE,

@@ -31,8 +31,7 @@ from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import RecordedEvent, RetryRequested

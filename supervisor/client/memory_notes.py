@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.store.memory_notes import StoredNote
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, NOTE_PATH, Note
 from handoff_queue.shared.types.message import describe_problems

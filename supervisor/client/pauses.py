@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names, suggest_name
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction
+from handoff_queue.shared.types.audit import Actor, AuditAction
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.audit import audit_change

@@ -13,8 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import suggest_name
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction
+from handoff_queue.shared.types.audit import Actor, AuditAction
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     MalformedMessage,

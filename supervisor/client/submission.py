@@ -21,7 +21,7 @@ from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import (
     Conflict,

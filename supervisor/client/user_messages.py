@@ -11,7 +11,7 @@ from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MAX_MESSAGES, Refusal
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
 from handoff_queue.shared.types.handoff import make_ref

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer
+from handoff_queue.shared.agent.answer_format import LenientAnswer
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.answer_format import InvalidAnswer, LenientAnswer
 from handoff_queue.shared.agent.json_repair import describe_text, find_json_object
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.message import describe_problems
 
 MAX_ID_CHARS = 48

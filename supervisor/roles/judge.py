@@ -11,8 +11,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId

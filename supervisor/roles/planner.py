@@ -11,9 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    Defect,
+    InvalidAnswer,
+    LenientAnswer,
+)
 from handoff_queue.shared.agent.empty_forms import collect_schema_words, has_no_content
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import describe_problems

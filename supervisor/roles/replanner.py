@@ -15,8 +15,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.lenient_answer import LenientAnswer
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    Defect,
+    InvalidAnswer,
+    LenientAnswer,
+)
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId

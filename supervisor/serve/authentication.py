@@ -25,8 +25,8 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from fastapi import Request
 
-from handoff_queue.shared.settings.proxy_login import EVERY_USER
+from handoff_queue.shared.settings.http_values import EVERY_USER
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import MAX_NAME_CHARS
 from handoff_queue.shared.types.api_tokens import AccessLevel

@@ -15,14 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.datastructures import UploadFile
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
-from handoff_queue.shared.types.json_values import refuse_repeats
+from handoff_queue.shared.types.json_values import has_more_values, refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, Seconds
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric

@@ -15,13 +15,16 @@ from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
-from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import choose_form
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
-from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
+from handoff_queue.shared.agent.tool_result_clearing import (
+    USUAL_CLEARING,
+    ClearingRules,
+    ProviderContext,
+)
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Model, ModelCall

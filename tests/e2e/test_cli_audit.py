@@ -11,8 +11,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
 USER = {"name": pwd.getpwuid(os.getuid()).pw_name, "via": "cli", "address": socket.gethostname()}

@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.text.json_count import JsonCounter, has_more_values
 from handoff_queue.shared.types.handoff import (
     MAX_RESULT_VALUES,
     HandoffResult,
     ResultStatus,
     parse_result,
 )
+from handoff_queue.shared.types.json_values import JsonCounter, has_more_values
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, JobBody
 from handoff_queue.workers.tools import sandbox, tool_call_process
 

@@ -26,7 +26,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.text.json_count import has_more_values
+from handoff_queue.shared.types.json_values import has_more_values
 from handoff_queue.workers.tools.sandbox_limits import (
     FOLDERS_IN_MEMORY,
     SandboxLimits,

@@ -21,7 +21,7 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_return_values import parse_image
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.logs import get_log
-from handoff_queue.shared.text.json_count import has_more_values
+from handoff_queue.shared.types.json_values import has_more_values
 from handoff_queue.workers.tools.network_proxy import CallNetwork, NetworkProxy
 from handoff_queue.workers.tools.tenant_credentials import without_values
 from handoff_queue.workers.tools.tool_host import (

@@ -5,6 +5,8 @@ cut a call at any time.
 from __future__ import annotations
 
 import atexit
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -13,13 +15,17 @@ import anthropic
 
 from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
-from handoff_queue.shared.providers.anthropic.context_edits import OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, build_request
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
-from handoff_queue.shared.providers.model_facts import ModelServer
+from handoff_queue.shared.providers.model_facts import ModelServer, NoAnswer
 from handoff_queue.shared.types.batches import ProviderBatches
-from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
+from handoff_queue.shared.types.context_edits import (
+    COMPACTION_BETA,
+    NO_EDITS,
+    ContextEdit,
+    read_edits,
+)
 from handoff_queue.shared.types.errors import (
     ModelRejected,
     SchemaRejected,
@@ -58,6 +64,8 @@ _NEEDS_CODE_EXECUTION = (
     " `sandbox: local` (see `handoff doctor`)"
 )
 """The remedy if the model lacks the tool of the sandbox."""
+AGAIN_AFTER_S = 300.0
+"""Seconds from a request without an answer to the next request about the same model."""
 
 
 class AnthropicModel:
@@ -185,3 +193,39 @@ def _lacks_code_execution(error: ModelRejected, call: ModelCall) -> bool:
     """Return whether the server has refused the tool of `sandbox: provider`."""
     has_tool = any(tool.get("name") == CODE_EXECUTION for tool in call.tools)
     return has_tool and error.status == 400 and CODE_EXECUTION in str(error)
+
+
+class OfferedEdits:
+    """The edits that a server offers. The server is asked about each model once, or again after
+    `AGAIN_AFTER_S` without an answer. All threads of a process share it.
+    """
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._known: dict[str, frozenset[ContextEdit]] = {}
+        self._asking = threading.Lock()
+        self._failed_at: dict[str, float] = {}
+        """Time of the last request without an answer, by model, of the monotonic clock."""
+
+    def find(self, model: str) -> frozenset[ContextEdit]:
+        """Return the edits for a model. There are none if the server does not answer, or has no
+        Models API, as most gateways.
+        """
+        if model in self._known:
+            return self._known[model]
+        with self._asking:  # another thread may ask about this model now
+            return self._ask(model)
+
+    def _ask(self, model: str) -> frozenset[ContextEdit]:
+        if model in self._known:
+            return self._known[model]
+        failed_at = self._failed_at.get(model)
+        if failed_at is not None and time.monotonic() - failed_at < AGAIN_AFTER_S:
+            return NO_EDITS
+        try:
+            facts = self._server.ask(model, [COMPACTION_BETA])
+        except NoAnswer:
+            self._failed_at[model] = time.monotonic()
+            return NO_EDITS
+        self._known[model] = read_edits(facts)
+        return self._known[model]

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.text.json_count import JsonCounter
+from handoff_queue.shared.types.json_values import JsonCounter
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     AppState,

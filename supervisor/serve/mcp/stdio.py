@@ -10,8 +10,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.authentication import (
     Access,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN
+from handoff_queue.shared.agent.loop import LAST_TURN
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.types.budget_measures import AMOUNTS, INPUT, MONEY, Amount

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.loop_prompts import (
+from handoff_queue.shared.agent.loop import (
     EMPTY,
     LAST_TURN,
     TOO_LONG,

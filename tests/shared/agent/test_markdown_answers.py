@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.loop_prompts import TOO_LONG
+from handoff_queue.shared.agent.loop import TOO_LONG
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.conversation import Conversation
-from handoff_queue.shared.agent.own_words import are_own_words
+from handoff_queue.shared.agent.loop import are_own_words
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.usage import Usage
 

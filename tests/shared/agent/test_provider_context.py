@@ -18,10 +18,9 @@ from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import compute_compaction_limit
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
 from handoff_queue.shared.agent.token_estimates import estimate_max_input
-from handoff_queue.shared.agent.tool_result_clearing import build_clearing_rules
+from handoff_queue.shared.agent.tool_result_clearing import ProviderContext, build_clearing_rules
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,

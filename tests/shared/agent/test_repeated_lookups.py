@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.loop import MAX_CALLS_AFTER_LAST_TURN
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN
+from handoff_queue.shared.agent.loop import LAST_TURN, MAX_CALLS_AFTER_LAST_TURN
 from handoff_queue.shared.agent.next_turn import MAX_REPEATED_CALLS
 from handoff_queue.shared.agent.tool import ANY_HOST, ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT

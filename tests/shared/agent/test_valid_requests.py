@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN
+from handoff_queue.shared.agent.loop import LAST_TURN
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import MessagesServer, Reply, in_turn, tool_call_reply

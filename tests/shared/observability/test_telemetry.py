@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
 from handoff_queue.shared.observability.telemetry import Telemetry, get_telemetry, is_wanted
+from handoff_queue.shared.observability.telemetry_factory import find_exporter_problems
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
 from tests.warm_interpreter import WarmInterpreter

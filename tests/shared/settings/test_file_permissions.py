@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.observability.otel.environment_checks import find_exporter_problems
+from handoff_queue.shared.observability.telemetry_factory import find_exporter_problems
 from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.settings import get_redis_url, load_settings
 from handoff_queue.shared.store.redis.client_factory import create_client

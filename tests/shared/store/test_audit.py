@@ -7,8 +7,7 @@ import pytest
 from handoff_queue.shared.store import audit, keys
 from handoff_queue.shared.store.audit import MAX_DETAIL_CHARS
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 
 ANN = Actor(name="ann", via="api", address="192.0.2.7", token="5d1f0c2a9e77")
 

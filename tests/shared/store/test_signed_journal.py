@@ -11,10 +11,10 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.journal import MAX_UNSIGNED_VALUES
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.events import EventRefused
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.json_values import has_more_values
 from handoff_queue.shared.types.step_events import MAX_PASSAGES, MAX_RESTATED
 from tests.doubles.jobs import a_job, finished_event, granted_claim, issue, result_of
 from tests.shared.store.test_journal import a_batch

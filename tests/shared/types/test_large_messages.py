@@ -7,11 +7,11 @@ import json
 import pytest
 
 from handoff_queue.shared.store.journal import parse_entry
-from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, HandoffResult, make_ref
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.json_values import has_more_values
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step

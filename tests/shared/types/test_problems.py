@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import MalformedMessage, ManyProblems, UserError
 from handoff_queue.shared.types.gates import FactTable, Gates, KnownFact
 from handoff_queue.shared.types.job_options import Approvals

@@ -13,9 +13,8 @@ from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.actors import MAX_ACTOR_CHARS, Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
-from handoff_queue.shared.types.audit import AuditAction
+from handoff_queue.shared.types.audit import MAX_ACTOR_CHARS, Actor, AuditAction
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import (
     Approved,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store.user_messages import Refusal, UserMessages
-from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.audit import AuditAction
+from handoff_queue.shared.types.audit import Actor, AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import (

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId, derive_job_id
 from handoff_queue.supervisor.client.client import Client

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.supervisor.client.client import Client

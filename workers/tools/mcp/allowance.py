@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.text.json_count import JsonCounter
+from handoff_queue.shared.types.json_values import JsonCounter
 
 MAX_BYTES = 8_000_000
 """Most bytes that a server sends until its next call. The largest image has 5,000,000 bytes of

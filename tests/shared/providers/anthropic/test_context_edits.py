@@ -13,7 +13,7 @@ import pytest
 
 import anthropic
 from handoff_queue.shared.providers import model_facts
-from handoff_queue.shared.providers.anthropic import context_edits
+from handoff_queue.shared.providers.anthropic import model as anthropic_model
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
@@ -58,7 +58,7 @@ def test_a_server_that_names_no_edits_has_none(
     page: Page, questions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most gateways have no Models API. After a passing error, the server is asked again."""
-    monkeypatch.setattr(context_edits, "AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(anthropic_model, "AGAIN_AFTER_S", 0.0)
     monkeypatch.setattr(model_facts, "WITHIN_S", 0.5 if page.hangs else 5.0)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         assert model.get_context_edits(MODEL) == frozenset()

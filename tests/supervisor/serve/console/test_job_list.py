@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals

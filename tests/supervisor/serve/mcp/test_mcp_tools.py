@@ -13,8 +13,8 @@ from mcp import MCPError
 from mcp_types import CallToolResult
 
 from handoff_queue.shared.store.caps import DailyCaps
-from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.api_tokens import AccessLevel
+from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
