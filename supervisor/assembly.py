@@ -136,7 +136,7 @@ class _LazySupervisor:
 
 def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
     """Start the process and build the parts of its supervisor."""
-    process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
+    process = start_process("handoff-supervisor", settings, make_model)
     if settings.check_specialists:
         process.store.presence.accept_only(_compute_file_digests(settings))
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)

@@ -95,9 +95,7 @@ class LazyWorker:
         with self._lock:
             if self._built is None:
                 self._built = Worker(
-                    start_process(
-                        SERVICE, self._settings, watchdog=True, make_model=self._make_model
-                    ),
+                    start_process(SERVICE, self._settings, self._make_model),
                     self._registry,
                 )
                 if self._stop.is_set():

@@ -1,5 +1,5 @@
 """The reservation of a model call in the budget and in the provider's rate limits, and the waits
-before a call within the working time of a handoff.
+before a call.
 """
 
 from __future__ import annotations

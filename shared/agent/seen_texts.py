@@ -260,7 +260,7 @@ def _hash_pieces(text: str) -> frozenset[int]:
     take half a second for a long argument.
     """
     words = _normalize_to_words(text).split()
-    return frozenset(map(hash, _build_pieces(words, WORDS_OF_A_PART)))
+    return frozenset(map(hash, _build_pieces(words)))
 
 
 def _split_words(text: str) -> list[str]:
@@ -283,7 +283,7 @@ def _find_origins(part: str, seen: Seen) -> tuple[Origin, ...]:
     if not words:
         return ()
     phrase = f" {' '.join(words)} "
-    pieces = frozenset(map(hash, _build_pieces(words, WORDS_OF_A_PART)))
+    pieces = frozenset(map(hash, _build_pieces(words)))
     origins: set[Origin] = set()
     is_whole = False
     for text in seen.texts:
@@ -298,11 +298,11 @@ def _find_origins(part: str, seen: Seen) -> tuple[Origin, ...]:
     return tuple(sorted(origins))
 
 
-def _build_pieces(words: Sequence[str], size: int) -> list[str]:
-    """Return each run of `size` words."""
+def _build_pieces(words: Sequence[str]) -> list[str]:
+    """Return each run of `WORDS_OF_A_PART` words."""
     pieces: list[str] = []
-    for start in range(len(words) - size + 1):
-        pieces.append(f" {' '.join(words[start : start + size])} ")
+    for start in range(len(words) - WORDS_OF_A_PART + 1):
+        pieces.append(f" {' '.join(words[start : start + WORDS_OF_A_PART])} ")
     return pieces
 
 

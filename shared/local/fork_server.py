@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from handoff_queue.shared.local.fork_server_process import ForkRequest
@@ -236,12 +235,7 @@ class ForkServer:
             start_new_session=True,  # the parent passes Ctrl-C on
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         self._requests.close()

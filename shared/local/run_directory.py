@@ -8,7 +8,6 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _OWNER_ONLY = 0o600
@@ -69,12 +68,7 @@ class RunDirectory:
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
 

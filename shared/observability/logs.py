@@ -87,7 +87,7 @@ def configure_logging(
     level = logging.getLevelNamesMapping()[settings.log_level]
     if at_most:
         level = min(level, at_most)
-    shared = _build_enriching_processors(create_redactor(settings))
+    shared = _build_enriching_processors(Redactor(find_secrets(settings)))
     handler: logging.Handler = logging.StreamHandler(out)
     if file is not None:
         handler = logging.handlers.WatchedFileHandler(file, encoding="utf-8")
@@ -190,13 +190,6 @@ class logged_as:  # noqa: N801 - read as a statement
 def merge_log_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Add job and handoff to a line without them (a structlog processor)."""
     return {**_log_context.get(), **event}
-
-
-def create_redactor(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
-    """Return a redactor that knows the secrets in the environment and the settings of this
-    process.
-    """
-    return Redactor(find_secrets(settings, environment))
 
 
 def _build_enriching_processors(redactor: Redactor) -> list[Processor]:

@@ -73,14 +73,12 @@ class Process:
     """Host name and process id."""
 
 
-def start_process(
-    service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
-) -> Process:
-    """Tune the interpreter, open the store, and start telemetry and the renewal of leases.
+def start_process(service: str, settings: Settings, make_model: MakeModel | None = None) -> Process:
+    """Tune the interpreter, open the store, and start telemetry, the renewal of leases, and the
+    watchdog that ends the process if it freezes.
 
     Args:
         service: name of this kind of process in telemetry.
-        watchdog: True to end the process if it freezes.
         make_model: function that makes the models; None: `create_provider_models`.
     """
     sys.setswitchinterval(SWITCH_EVERY_S)
@@ -90,7 +88,7 @@ def start_process(
     store = open_store(get_redis_url(settings), settings, drain=drain)
     start_telemetry(service, settings)
     get_telemetry().set_trace_reader(store.traces.load_trace_context)
-    leases = Leases(get_redis_url(settings), settings.lease_s, watchdog=watchdog)
+    leases = Leases(get_redis_url(settings), settings.lease_s, watchdog=True)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
     models = Models(

@@ -15,34 +15,25 @@ from itertools import chain
 
 from handoff_queue.shared.types.errors import UserError
 
+_SERVE = (
+    "croniter",
+    "fastapi",
+    "jinja2",
+    "prometheus_client",
+    "python_multipart",
+    "rich",
+    "typer",
+    "uvicorn",
+)
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agent-sdk": ("claude_agent_sdk", "mcp"),
     "cli": ("rich", "typer", "croniter"),
     "documents": ("pypdf", "selectolax"),
     "flower": ("flower",),
-    "mcp": (
-        "fastapi",
-        "mcp",
-        "croniter",
-        "jinja2",
-        "prometheus_client",
-        "python_multipart",
-        "rich",
-        "typer",
-        "uvicorn",
-    ),
+    "mcp": (*_SERVE, "mcp"),
     "prices": ("genai_prices",),
     "schedules": ("croniter",),
-    "serve": (
-        "croniter",
-        "fastapi",
-        "jinja2",
-        "prometheus_client",
-        "python_multipart",
-        "rich",
-        "typer",
-        "uvicorn",
-    ),
+    "serve": _SERVE,
     "worker": (
         "aiohttp",
         "anthropic",

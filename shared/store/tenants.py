@@ -20,6 +20,7 @@ from handoff_queue.shared.store.payloads import (
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
 from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
+from handoff_queue.shared.store.spending_history import MAX_DAYS
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -143,16 +144,15 @@ class Tenants:
         with self._connection.translate_errors():
             self._connection.redis.delete(keys.deletion(tenant))
 
-    def forget_statistics(self, tenant: str, today: int, days: int) -> None:
+    def forget_statistics(self, tenant: str, today: int) -> None:
         """Remove the counts, the spending and the time series of a tenant.
 
         Args:
             today: the day, as a number of days since 1970 in UTC.
-            days: days of which there may be statistics.
         """
         redis = self._connection.redis
         with self._connection.translate_errors():
-            for number in range(today - days, today + 1):
+            for number in range(today - MAX_DAYS, today + 1):
                 redis.delete(keys.day(number, tenant))
                 redis.delete(keys.verified_usage(number, tenant))
                 self._drop_fields(keys.spending(number), tenant)

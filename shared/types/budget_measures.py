@@ -113,11 +113,6 @@ class Measure:
         return self.amounts == (TURNS,)
 
     @property
-    def parameter(self) -> str:
-        """Name of the option as a parameter of a command, and as a field of a line of `--file`."""
-        return self.option.removeprefix("--").replace("-", "_")
-
-    @property
     def stored_limit(self) -> str:
         """Field of a job's hash, and of a handoff's hash, with the limit."""
         return f"max_{self.name}"

@@ -15,7 +15,7 @@ from itertools import islice
 
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
-from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS
+from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError
 from handoff_queue.shared.types.events import JobStatus
@@ -98,7 +98,7 @@ def delete_tenant(
     if not left:
         documents, kept_documents = _delete_documents(store, tenant)
         today = int(store.connection.now()) // DAY_S
-        store.tenants.forget_statistics(tenant, today, MAX_DAYS)
+        store.tenants.forget_statistics(tenant, today)
         notes = store.notes.forget(tenant)
         store.tenants.end_deletion(tenant)
     return TenantDeletion(

@@ -23,15 +23,20 @@ from tests.supervisor.cli.job_events import view_of
 pytestmark = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.limit)
 
 
+def parameter_of(measure: Measure) -> str:
+    """Name of the option as a parameter of a command, and as a field of a line of `--file`."""
+    return measure.option.removeprefix("--").replace("-", "_")
+
+
 @pytest.mark.parametrize("name", ["submit", "run", "quote", "schedule", "retry", "fork"])
 def test_a_command_has_the_option_of_each_limit(measure: Measure, name: str) -> None:
     command = load_command(name)
 
-    assert measure.parameter in {option.name for option in command.params}
+    assert parameter_of(measure) in {option.name for option in command.params}
 
 
 def test_an_option_of_a_submission_sets_the_limit_of_the_job(measure: Measure) -> None:
-    options: dict[str, Any] = {measure.parameter: 7}
+    options: dict[str, Any] = {parameter_of(measure): 7}
 
     assert measure.get_limit(build_limits(RequestOptions("x", **options)))
 
@@ -39,11 +44,11 @@ def test_an_option_of_a_submission_sets_the_limit_of_the_job(measure: Measure) -
 def test_an_option_of_a_retry_raises_the_limit_of_the_job(measure: Measure) -> None:
     options: dict[str, Any] = dict.fromkeys(signature(build_new_limits).parameters)
 
-    assert measure.get_limit(build_new_limits(**{**options, measure.parameter: 7}))
+    assert measure.get_limit(build_new_limits(**{**options, parameter_of(measure): 7}))
 
 
 def test_a_line_of_a_file_of_jobs_sets_each_limit(measure: Measure) -> None:
-    assert measure.parameter in SubmissionLine.model_fields
+    assert parameter_of(measure) in SubmissionLine.model_fields
 
 
 def test_the_headline_of_a_job_shows_each_limit(measure: Measure) -> None:
