@@ -1,11 +1,14 @@
-"""Outcomes of an attempt at a handoff, and the facts about its result for Celery, the journal
-and the log.
+"""Outcomes of an attempt at a handoff, the exceptions that end its Celery task, and facts about its
+result for the journal and the log.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from celery.exceptions import Ignore
 
 from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.types.errors import (
@@ -176,3 +179,37 @@ def build_handoff_finished_event(
         origins=result.origins,
         shared=result.shared,
     )
+
+
+class EventBeforeEnd(Ignore):  # type: ignore[misc]
+    """The task ends without a return. Its request first sends this event about the task to Flower.
+
+    The request sends the event, and not the task: an event of the task would overtake
+    `task-started`, which may still wait in the worker's buffer.
+    """
+
+    event = ""
+
+    def fields(self) -> dict[str, Any]:
+        return {"exception": str(self), "traceback": ""}
+
+
+class TaskWaits(EventBeforeEnd):
+    """The attempt ends, and the handoff waits. The exception's text is the reason."""
+
+    event = "task-retried"
+
+
+class TaskFails(EventBeforeEnd):
+    """The attempt has failed, and no task tries it again. The exception's text is the reason."""
+
+    event = "task-failed"
+
+
+class TaskUnwanted(EventBeforeEnd):
+    """No job needs the result of this delivery."""
+
+    event = "task-revoked"
+
+    def fields(self) -> dict[str, Any]:
+        return {"terminated": False, "signum": None, "expired": False}

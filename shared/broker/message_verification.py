@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from celery.exceptions import Reject
 
-from handoff_queue.shared.broker.task_exceptions import TaskFails, TaskWaits
+from handoff_queue.shared.broker.attempt_outcome import TaskFails, TaskWaits
 from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.keyring import Right

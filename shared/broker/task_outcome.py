@@ -25,16 +25,17 @@ from celery.exceptions import Ignore, Reject
 from celery.worker import state as worker_state
 from celery.worker.request import Request
 
-from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.broker.chord_result_backend import tell_parts_left
-from handoff_queue.shared.broker.message_publisher import SIGNATURE
-from handoff_queue.shared.broker.message_verification import parse_and_verify_handoff
-from handoff_queue.shared.broker.task_exceptions import (
+from handoff_queue.shared.broker.attempt_outcome import (
+    AttemptEnd,
+    AttemptOutcome,
     EventBeforeEnd,
     TaskFails,
     TaskUnwanted,
     TaskWaits,
 )
+from handoff_queue.shared.broker.chord_result_backend import tell_parts_left
+from handoff_queue.shared.broker.message_publisher import SIGNATURE
+from handoff_queue.shared.broker.message_verification import parse_and_verify_handoff
 from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import get_log, logged_as
 from handoff_queue.shared.store.store import Store

@@ -25,7 +25,12 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.signatures import check_run
-from handoff_queue.shared.types.citation_markers import MARKER, map_texts
+from handoff_queue.shared.types.citation_markers import (
+    MARKER,
+    map_texts,
+    rename_sources_of,
+    rename_tool_sources,
+)
 from handoff_queue.shared.types.errors import (
     InvalidSpecialist,
     MalformedMessage,
@@ -44,7 +49,6 @@ from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.origins import get_origins
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import NOTHING_USED
 
 log = get_log(__name__)

@@ -13,7 +13,12 @@ from pydantic import JsonValue
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
-from handoff_queue.shared.types.citation_markers import MARKER, map_texts
+from handoff_queue.shared.types.citation_markers import (
+    MARKER,
+    map_texts,
+    rename_sources_of,
+    rename_tool_sources,
+)
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import (
     MAX_ERROR_CHARS,
@@ -24,7 +29,6 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import parse_attempt, parse_step_id
 from handoff_queue.shared.types.job_events import Parent
-from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import (
     build_body,

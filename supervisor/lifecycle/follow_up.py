@@ -7,13 +7,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from handoff_queue.shared.types.citation_markers import map_texts
+from handoff_queue.shared.types.citation_markers import (
+    map_texts,
+    rename_sources_of,
+    rename_tool_sources,
+)
 from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, make_ref
 from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import Origins, get_origins, union
-from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.supervisor.lifecycle.answer import find_usable_sinks, list_parts
 from handoff_queue.supervisor.lifecycle.claim_sources import (
     collect_claims_of_steps,

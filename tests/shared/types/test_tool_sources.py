@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.tool_sources import rename_tool_sources
+from handoff_queue.shared.types.citation_markers import rename_tool_sources
 
 
 @pytest.mark.parametrize(
