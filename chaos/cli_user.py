@@ -25,7 +25,7 @@ from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, parse_handoff
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
-from handoff_queue.shared.store.handoff_info import read_roles
+from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, derive_job_id
@@ -156,7 +156,7 @@ class CommandRun:
 
     def _state_key(self, handoff: HandoffKey) -> str:
         job_id, handoff_id = handoff
-        role = read_roles(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
+        role = read_agents(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
         return keys.handoff(job_id, role, handoff_id)
 
     def _next(self) -> PlannedJob:

@@ -25,7 +25,7 @@ from handoff_queue.chaos.planned_jobs import (
     price_of,
 )
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import read_roles
+from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT
@@ -191,7 +191,7 @@ class SwitchWatch:
 
     def _look_at(self, job: PlannedJob) -> None:
         job_id, connection = self.ids[job.name], self.store.connection
-        roles = read_roles(connection, job_id, _switching_handoffs(job))
+        roles = read_agents(connection, job_id, _switching_handoffs(job))
         with translate_errors():
             pipe = connection.redis.pipeline(transaction=False)
             for handoff, role in roles.items():

@@ -54,7 +54,7 @@ from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import read_roles
+from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import Actor, AuditAction
@@ -278,7 +278,7 @@ class HandoffProject:
                 if expected.turns:  # a handoff without turns is done by a child job
                     handoff_ids.append(HandoffId(expected.id))
             job_id = self.ids[job.name]
-            for handoff, role in read_roles(connection, job_id, handoff_ids).items():
+            for handoff, role in read_agents(connection, job_id, handoff_ids).items():
                 handoffs.append((job.name, handoff))
                 states.append(keys.handoff(job_id, role, handoff))
         with translate_errors():

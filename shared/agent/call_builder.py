@@ -154,7 +154,7 @@ class CallBuilder:
             thinking=self.dependencies.thinking,
             progress_s=self.dependencies.progress_s,
         )
-        self.prefix = compute_prefix(self.dependencies.role, call)
+        self.prefix = compute_prefix(self.dependencies.agent, call)
         return call
 
     def build_prefix(

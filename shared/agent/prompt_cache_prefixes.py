@@ -170,12 +170,12 @@ class Prefix:
     """True if it is long enough for a cache."""
 
 
-def compute_prefix(role: str, call: ModelCall) -> Prefix:
+def compute_prefix(agent: str, call: ModelCall) -> Prefix:
     """Return the prefix of a call, which has the model, the tools, the answer format and the
     common part of the system prompt.
 
     Args:
-        role: specialist or role that calls.
+        agent: agent that calls.
     """
     content = encode_json((call.model, call.tools, call.output_schema, call.system.common))
-    return Prefix(f"{role}:{compute_digest(content)}", len(content) >= MIN_PREFIX_BYTES)
+    return Prefix(f"{agent}:{compute_digest(content)}", len(content) >= MIN_PREFIX_BYTES)

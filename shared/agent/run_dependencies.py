@@ -29,8 +29,8 @@ from handoff_queue.shared.types.model import Effort, Model, Thinking
 class RunDependencies:
     """The dependencies that the agent loop needs to run a handoff."""
 
-    role: str = ""
-    """The specialist or role that runs the handoff."""
+    agent: str = ""
+    """The agent that runs the handoff."""
     model: Model
     handoff_name: str = ""
     """`JOB/HANDOFF`, for the names of its calls in batches."""

@@ -136,8 +136,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
 
 def declare_queues(app: Celery, queues: Iterable[str]) -> None:
-    """Declare more queues, so that this app can publish to them. A live worker may announce a
-    role that the app did not know at its start.
+    """Declare more queues, so that this app can publish to them. A live worker may announce
+    an agent that the app did not know at its start.
     """
     for queue in queues:
         if queue not in app.amqp.queues:

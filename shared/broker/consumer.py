@@ -6,7 +6,7 @@ mingle. Celery logs a message that it cannot run and drops it; this consumer giv
 app's `keep_unreadable`.
 
 The worker leaves out the roles queue while no role slot is free (docs/decisions/0007), and the
-queues of paused roles.
+queues of paused agents.
 """
 
 from __future__ import annotations

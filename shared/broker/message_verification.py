@@ -1,4 +1,4 @@
-"""Verification of a handoff's message on receipt: its JSON, its encryption, its role, and the
+"""Verification of a handoff's message on receipt: its JSON, its encryption, its agent, and the
 signature of the supervisor that issued it. `shared.trust.signatures` has the cryptography.
 """
 
@@ -23,12 +23,12 @@ MAX_FOREIGN_CHARS = 10_000
 
 
 def parse_and_verify_handoff(
-    store: Store, role: str, text: object, signature: object
+    store: Store, agent: str, text: object, signature: object
 ) -> tuple[AgentHandoff, str]:
     """Return the handoff of a message, and its text.
 
     Args:
-        role: specialist or role of the task that got the message.
+        agent: agent of the task that got the message.
         text: the only argument of the task.
         signature: header of the message.
 
@@ -37,16 +37,16 @@ def parse_and_verify_handoff(
         TaskWaits: another version of our code may be able to read the text.
         Reject: the store does not answer; the message goes back to its queue.
     """
-    handoff, handoff_text = _parse_handoff(store, role, text)
-    _check_signature(store, role, handoff, handoff_text, signature)
+    handoff, handoff_text = _parse_handoff(store, agent, text)
+    _check_signature(store, agent, handoff, handoff_text, signature)
     return handoff, handoff_text
 
 
-def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
+def _parse_handoff(store: Store, agent: str, text: object) -> tuple[AgentHandoff, str]:
     """Return the handoff of a message, and its text.
 
     Raises:
-        TaskFails: the text is not a handoff for this role; it is now a dead letter.
+        TaskFails: the text is not a handoff for this agent; it is now a dead letter.
         TaskWaits: another version of our code may be able to read the text.
         Reject: the store does not answer; the message goes back to its queue.
     """
@@ -55,17 +55,17 @@ def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff,
             raise MalformedMessage("a handoff must be one JSON text")
         handoff_text = store.connection.sealing.open_message(text)
         handoff = AgentHandoff.from_json(handoff_text)
-        if handoff.assigned_to != role:
-            raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
+        if handoff.assigned_to != agent:
+            raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {agent}")
         return handoff, handoff_text
     except MalformedMessage as error:
         reason = str(error)
         body = text if isinstance(text, str) else repr(text)[:MAX_FOREIGN_CHARS]
-        with _put_back_without_store(role):
-            is_dead = store.dead_letters.add_unreadable(role, reason, body)
+        with _put_back_without_store(agent):
+            is_dead = store.dead_letters.add_unreadable(agent, reason, body)
         log.warning(
             "a message became a dead letter" if is_dead else "kept for another version",
-            role=role,
+            agent=agent,
             why=reason,
         )
         if is_dead:
@@ -74,7 +74,7 @@ def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff,
 
 
 def _check_signature(
-    store: Store, role: str, handoff: AgentHandoff, text: str, signature: object
+    store: Store, agent: str, handoff: AgentHandoff, text: str, signature: object
 ) -> None:
     """Check that a supervisor signed the handoff. Its message otherwise becomes a dead letter, and
     the handoff still waits for the signed message.
@@ -89,14 +89,14 @@ def _check_signature(
         store.trust.check(Right.HANDOFF, signature, text, codes=True)
     except UntrustedMessage as error:
         reason = f"a handoff that no supervisor signed: {error}"
-        with _put_back_without_store(role):
-            store.refuse(handoff.job_id, role, f"{handoff.handoff_id}: {reason}", text)
-        log.warning("a message became a dead letter", role=role, why=reason)
+        with _put_back_without_store(agent):
+            store.refuse(handoff.job_id, agent, f"{handoff.handoff_id}: {reason}", text)
+        log.warning("a message became a dead letter", agent=agent, why=reason)
         raise TaskFails(f"dead letter: {reason}") from error
 
 
 @contextmanager
-def _put_back_without_store(role: str) -> Iterator[None]:
+def _put_back_without_store(agent: str) -> Iterator[None]:
     """Store a dead letter in the block.
 
     Raises:
@@ -105,5 +105,5 @@ def _put_back_without_store(role: str) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        log.exception("cannot store a dead letter", role=role)
+        log.exception("cannot store a dead letter", agent=agent)
         raise Reject(str(error), requeue=True) from error

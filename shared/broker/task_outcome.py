@@ -126,11 +126,11 @@ def register(
 def run_task(
     task: Any,
     store: Store,
-    role: str,
+    agent: str,
     text: object,
     attempt: Callable[[AgentHandoff, str], AttemptOutcome],
 ) -> str:
-    """Run a `specialist.<role>` task.
+    """Run a `specialist.AGENT` task.
 
     Args:
         text: the message's only argument.
@@ -140,7 +140,7 @@ def run_task(
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
     signature = getattr(task.request, SIGNATURE, None)
-    handoff, handoff_text = parse_and_verify_handoff(store, role, text, signature)
+    handoff, handoff_text = parse_and_verify_handoff(store, agent, text, signature)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:

@@ -201,7 +201,7 @@ class RunnerFactory:
             notes=partial(HandoffNotes, self.store, handoff.job_id, spec.name),
         )
         return RunDependencies(
-            role=handoff.assigned_to,
+            agent=handoff.assigned_to,
             model=self.models.get_model(first.name),
             handoff_name=f"{handoff.job_id}/{handoff.handoff_id}",
             model_name=first.name,

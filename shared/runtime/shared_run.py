@@ -178,9 +178,9 @@ class SharedRequest:
         """
         if self.store.jobs.find_owner(run.job_id) != self.tenant:
             raise UntrustedMessage("it is of another tenant")
-        role = self.handoff.assigned_to
+        agent = self.handoff.assigned_to
         trust = self.store.trust
-        check_run(trust, role, run.proof, run.job_id, run.handoff_id, self.name, run.result)
+        check_run(trust, agent, run.proof, run.job_id, run.handoff_id, self.name, run.result)
         text = self.payload_cache.get_payloads(run.job_id, [run.result])[run.result]
         result = HandoffResult.from_json(text)
         is_its_own = (result.job_id, result.handoff_id) == (run.job_id, run.handoff_id)

@@ -161,7 +161,7 @@ class ClaimVerdict(StrEnum):
     FOLLOWING = "following"
     """An equal handoff runs, and this one waits for its result."""
     PAUSED = "paused"
-    """The role is paused: the handoff waits until an operator unpauses the role."""
+    """The agent is paused: the handoff waits until an operator unpauses the agent."""
     BUSY = "busy"
     """Another process has the claim, and its lease is valid."""
     DUPLICATE = "duplicate"
@@ -719,7 +719,7 @@ class HandoffClaim:
         elif answer == b"dropped":
             self._interrupted = Cancelled(f"{self.handoff_id}: its job no longer needs it")
         elif answer == b"paused":
-            self._interrupted = Paused(f"{self.handoff_id}: its role is paused")
+            self._interrupted = Paused(f"{self.handoff_id}: its agent is paused")
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()

@@ -25,7 +25,7 @@ from handoff_queue.shared.store.claim import (
 from handoff_queue.shared.store.commit import Commit, build_records
 from handoff_queue.shared.store.encryption_at_rest import build_turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.handoff_info import read_roles
+from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.positional_arguments import ClaimArguments
@@ -206,13 +206,13 @@ class Claims:
         """Return the stored checkpoints of the given handoffs, in two round trips. Handoffs
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
-        roles = read_roles(self._connection, job_id, handoff_ids)
+        agents = read_agents(self._connection, job_id, handoff_ids)
         calls: list[ScriptCall] = []
-        for handoff_id, role in roles.items():
-            calls.append(([keys.turns(job_id, role, handoff_id)], []))
+        for handoff_id, agent in agents.items():
+            calls.append(([keys.turns(job_id, agent, handoff_id)], []))
         answers = self._connection.run_script_for_all("read_checkpoints", calls)
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
-        for handoff_id, answer in zip(roles, answers, strict=True):
+        for handoff_id, answer in zip(agents, answers, strict=True):
             checkpoints, _ = self._read(job_id, handoff_id, answer)
             if checkpoints:
                 turns[handoff_id] = checkpoints

@@ -267,7 +267,7 @@ def _build_issue(event: HandoffIssued) -> dict[str, Any]:
     """Return an issued handoff in the form of `commit.lua`. A handoff without a group has no
     queue, because the supervisor runs it.
     """
-    fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
+    fields: dict[str, str | int] = {"digest": event.handoff.digest, "agent": event.assigned_to}
     if event.max_microusd:
         fields |= {"max_usd": event.max_microusd}
     if event.closes or event.assigned_to in CLOSING_ROLES:

@@ -4,7 +4,7 @@ A process of another version may have written a handoff that this process cannot
 store knows whether it issued that message. If so, the message is not a dead letter yet,
 because workers of that version may run or start. The sweeper publishes it again every few
 seconds, for `PATIENCE_S`. After that time the handoff waits, like a handoff of a paused
-role, until an operator runs `handoff dead requeue`.
+agent, until an operator runs `handoff dead requeue`.
 """
 
 from __future__ import annotations

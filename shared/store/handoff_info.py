@@ -25,9 +25,10 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 FIELDS = [
     *SPENT_FIELDS,
     *(f"before_{name}" for name in SPENT_FIELDS),
-    *("asks_since", "child", "claimed_at", "claims", "deferred", "digest", "doing", "finished_at"),
-    *("group", "heartbeat", "issued_at", "lease", "lost", "lost_claims", "past_claims", "queue"),
-    *("result", "role", "started_at", "state", "status", "tools", "waits", "worker"),
+    *("agent", "asks_since", "child", "claimed_at", "claims", "deferred", "digest", "doing"),
+    *("finished_at", "group", "heartbeat", "issued_at", "lease", "lost", "lost_claims"),
+    *("past_claims", "queue", "result", "started_at", "state", "status", "tools", "waits"),
+    "worker",
 ]
 """Fields of a handoff that its readers use. A worker may write other fields, of any number."""
 
@@ -42,7 +43,7 @@ class ClaimEnd(StrEnum):
     DEFERRED = "deferred"
     """The handoff was deferred until the rate limits of its provider allow a call."""
     PAUSED = "paused"
-    """The role was paused."""
+    """The agent was paused."""
     ASKED = "asked"
     """The handoff waits for a person's approval of a tool call."""
 
@@ -128,19 +129,19 @@ class HandoffInfo(SpentAmounts):
     heartbeat_at: float | None = None
 
 
-def read_roles(
+def read_agents(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, str]:
-    """Return the role of each handoff; unknown handoffs are left out."""
+    """Return the agent of each handoff; unknown handoffs are left out."""
     if not handoff_ids:
         return {}
     with connection.translate_errors():
         values = connection.redis.hmget(keys.agents(job_id), handoff_ids)
-    roles: dict[HandoffId, str] = {}
-    for handoff_id, role in zip(handoff_ids, values, strict=True):
-        if role is not None:
-            roles[handoff_id] = role.decode()
-    return roles
+    agents: dict[HandoffId, str] = {}
+    for handoff_id, agent in zip(handoff_ids, values, strict=True):
+        if agent is not None:
+            agents[handoff_id] = agent.decode()
+    return agents
 
 
 def read_hashes(
@@ -151,19 +152,19 @@ def read_hashes(
     """
     if not handoff_ids:
         return {}
-    roles = read_roles(connection, job_id, handoff_ids)
+    agents = read_agents(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
-    for handoff_id, role in roles.items():
-        calls.append(([keys.handoff(job_id, role, handoff_id)], FIELDS))
+    for handoff_id, agent in agents.items():
+        calls.append(([keys.handoff(job_id, agent, handoff_id)], FIELDS))
     answers = connection.run_script_for_all("short_fields", calls)
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
     done_by_children: list[dict[bytes, bytes]] = []
-    for (handoff_id, role), answer in zip(roles.items(), answers, strict=True):
+    for (handoff_id, agent), answer in zip(agents.items(), answers, strict=True):
         fields = dict(iterate_rows(answer, 2))
         if fields:
             hashes[handoff_id] = fields
-        # workers write the hashes of other roles, and could name any key as the child job
-        if fields and role == CHILD_JOB_SPECIALIST:
+        # workers write the hashes of other agents, and could name any key as the child job
+        if fields and agent == CHILD_JOB_SPECIALIST:
             done_by_children.append(fields)
     _add_amounts_of_children(connection, done_by_children)
     return hashes

@@ -28,7 +28,7 @@ PROGRESS = frozenset(
         "asked_last",
         "asked_at",
         "failed_last",
-        "failed_roles",
+        "failed_agents",
         "dropped_last",
     )
 )

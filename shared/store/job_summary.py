@@ -227,7 +227,7 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     child = read_text(b"child")
     return HandoffRecord(
         info=parse_handoff_info(fields),
-        assigned_to=read_text(b"role") or "",
+        assigned_to=read_text(b"agent") or "",
         message=read_text(b"digest") or "",
         result=read_text(b"result"),
         status=read_text(b"status"),

@@ -229,14 +229,15 @@ class Jobs:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.agents(job_id))
-            (roles,) = read_answers(pipe)
-            self._settle_batches(job_id, roles or {})
-            for stored_id, role in (roles or {}).items():
-                handoff_id, role_name = parse_handoff_id(stored_id), role.decode(errors="replace")
-                names.append(keys.handoff(job_id, role_name, handoff_id))
-                names.append(keys.turns(job_id, role_name, handoff_id))
-                names.append(keys.draft(job_id, role_name, handoff_id))
-                members = due_members.setdefault(keys.due(role_name), [job_id])
+            (agents,) = read_answers(pipe)
+            self._settle_batches(job_id, agents or {})
+            for stored_id, stored_agent in (agents or {}).items():
+                handoff_id = parse_handoff_id(stored_id)
+                agent = stored_agent.decode(errors="replace")
+                names.append(keys.handoff(job_id, agent, handoff_id))
+                names.append(keys.turns(job_id, agent, handoff_id))
+                names.append(keys.draft(job_id, agent, handoff_id))
+                members = due_members.setdefault(keys.due(agent), [job_id])
                 members.append(f"{job_id}/{handoff_id}")
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.unlink(*names)
@@ -245,15 +246,15 @@ class Jobs:
                 pipe.zrem(name, *members)
             pipe.execute()
 
-    def _settle_batches(self, job_id: JobId, roles: Mapping[bytes, bytes]) -> None:
+    def _settle_batches(self, job_id: JobId, agents: Mapping[bytes, bytes]) -> None:
         """Count the calls in unwanted batches at their upper bounds. After the deletion, no
         process could release their reservations of the day.
         """
         pipe = self._connection.redis.pipeline(transaction=False)
-        for stored_id, role in roles.items():
-            handoff_id, role_name = parse_handoff_id(stored_id), role.decode(errors="replace")
-            pipe.hexists(keys.handoff(job_id, role_name, handoff_id), "r_batch")
-        for stored_id, is_in_batch in zip(roles, read_answers(pipe), strict=True):
+        for stored_id, stored_agent in agents.items():
+            agent = stored_agent.decode(errors="replace")
+            pipe.hexists(keys.handoff(job_id, agent, parse_handoff_id(stored_id)), "r_batch")
+        for stored_id, is_in_batch in zip(agents, read_answers(pipe), strict=True):
             if is_in_batch:
                 arguments = [parse_handoff_id(stored_id), "", ""]
                 self._connection.run_script("settle_batch", [keys.job(job_id)], arguments)

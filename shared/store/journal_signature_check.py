@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_info import read_roles
+from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import iterate_rows
 from handoff_queue.shared.trust.event_signatures import (
@@ -104,13 +104,13 @@ def ends_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, HandoffEnd]:
     """Return the ends of the handoffs that have ended, in at most two round trips."""
-    roles = read_roles(connection, job_id, handoff_ids)
+    agents = read_agents(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
-    for handoff_id, role in roles.items():
-        calls.append(([keys.handoff(job_id, role, handoff_id)], ["fence", "end_version"]))
+    for handoff_id, agent in agents.items():
+        calls.append(([keys.handoff(job_id, agent, handoff_id)], ["fence", "end_version"]))
     answers = connection.run_script_for_each("short_fields", calls)
     ends: dict[HandoffId, HandoffEnd] = {}
-    for handoff_id, answer in zip(roles, answers, strict=True):
+    for handoff_id, answer in zip(agents, answers, strict=True):
         if isinstance(answer, StoreError):
             raise answer
         fields = dict(iterate_rows(answer, 2))
@@ -275,8 +275,8 @@ class JournalCheck:
     ends: Mapping[HandoffId, HandoffEnd]
     """The ends of handoffs as the store has noted them, for events that do not have theirs."""
     seen: SeenBatches = NOTHING_SEEN
-    open_role: Callable[[HandoffId], str | None] | None = None
-    """Returns the role of a handoff that is open before the events, or None. Without this function
+    open_agent: Callable[[HandoffId], str | None] | None = None
+    """Returns the agent of a handoff that is open before the events, or None. Without this function
     the events are the first ones of the journal.
     """
     checked: list[RecordedEvent] = field(default_factory=list)
@@ -316,7 +316,7 @@ class JournalCheck:
             MalformedMessage: an event is signed, and not by a worker, and this version cannot read
                 it.
         """
-        self._has_begun = self._has_begun or self.open_role is not None
+        self._has_begun = self._has_begun or self.open_agent is not None
         waiting: list[RecordedEvent] = []
         for recorded in events:
             waiting.append(recorded)
@@ -348,7 +348,7 @@ class JournalCheck:
             _check_kind(signer, batch, stamp)
             if self._has_context:
                 for recorded in batch:
-                    self._check_role(signer, recorded)
+                    self._check_agent(signer, recorded)
                 self._check_place(batch, stamp)
             self._check_ends(signer, batch, stamp)
             for recorded in batch:
@@ -388,7 +388,7 @@ class JournalCheck:
 
     def _check_unreadable(self, signer: Signer, recorded: RecordedEvent) -> None:
         """Refuse an event of a worker that this version cannot read. It may be of a newer version
-        if it is about an open handoff of its roles, and then `unread` says so.
+        if it is about an open handoff of its agents, and then `unread` says so.
 
         Raises:
             UntrustedMessage: a worker has signed the event.
@@ -398,29 +398,29 @@ class JournalCheck:
         if not _is_worker(signer):
             raise problem
         handoff_id = _find_named_handoff(recorded.raw)
-        role = self._find_role(handoff_id)
+        agent = self._find_agent(handoff_id)
         is_open = handoff_id not in self._dropped_handoffs and not self._is_over
-        if role is not None and is_open and _does_handoffs_of(signer, role):
+        if agent is not None and is_open and _does_handoffs_of(signer, agent):
             self.unread = self.unread or problem
         raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
 
-    def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
+    def _check_agent(self, signer: Signer, recorded: RecordedEvent) -> None:
         """Check that an identity may do the work of the handoff that an event is about, and that
         the handoff is open. `_check_ends` checks this for a result, which may come late.
         """
         handoff_id = find_handoff(recorded.event)
         if handoff_id is None:
             return
-        role = self._find_role(handoff_id)
+        agent = self._find_agent(handoff_id)
         if not isinstance(recorded.event, HandoffFinished):
-            if role is None:
+            if agent is None:
                 raise UntrustedMessage(f"the handoff {handoff_id} is not open")
             facts = self.seen.facts.get(handoff_id, 0) + self._facts[handoff_id]
             if facts >= MAX_FACTS_OF_HANDOFF:
                 raise UntrustedMessage(f"the handoff {handoff_id} has too many questions")
-        if role is not None and not _does_handoffs_of(signer, role):
+        if agent is not None and not _does_handoffs_of(signer, agent):
             raise UntrustedMessage(
-                f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
+                f"it is signed by {signer.name}, and the handoff {handoff_id} is for {agent}"
             )
 
     def _check_place(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
@@ -453,7 +453,7 @@ class JournalCheck:
             handoff_id = recorded.event.handoff_id
             end = recorded.end or self.ends.get(handoff_id)
             is_its_end = end is not None and end.version == batch[-1].version
-            if self._find_role(handoff_id) is None and not is_its_end:
+            if self._find_agent(handoff_id) is None and not is_its_end:
                 raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
             if not decides and (end is None or end.fence != fence):
                 raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
@@ -497,14 +497,14 @@ class JournalCheck:
                 RecordedEvent(recorded.version, recorded.at, build_refused_event(why))
             )
 
-    def _find_role(self, handoff_id: HandoffId) -> str | None:
-        """Return the role of an open handoff; None: it is not open."""
+    def _find_agent(self, handoff_id: HandoffId) -> str | None:
+        """Return the agent of an open handoff; None: it is not open."""
         if handoff_id in self._ended_handoffs:
             return None
         if handoff_id in self._issued:
             return self._issued[handoff_id]
-        if self.open_role is not None:
-            return self.open_role(handoff_id)
+        if self.open_agent is not None:
+            return self.open_agent(handoff_id)
         return None
 
 
@@ -569,13 +569,13 @@ def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) ->
             raise UntrustedMessage(f"it is signed by {signer.name}, which makes no decisions")
 
 
-def _does_handoffs_of(signer: Signer, role: str) -> bool:
-    """Return whether an identity does the handoffs of a role. The supervisor does the handoffs of
+def _does_handoffs_of(signer: Signer, agent: str) -> bool:
+    """Return whether an identity does the handoffs of an agent. The supervisor does the handoffs of
     its own roles, and child jobs do the handoffs of their steps.
     """
-    if role in (*ROLES, CHILD_JOB_SPECIALIST):
+    if agent in (*ROLES, CHILD_JOB_SPECIALIST):
         return signer.may(Right.DECIDE)
-    return signer.may(Right.RESULT) and signer.identity.serves(role)
+    return signer.may(Right.RESULT) and signer.identity.serves(agent)
 
 
 def read_runs(connection: Connection, job_id: JobId) -> list[tuple[int, int]]:

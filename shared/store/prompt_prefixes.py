@@ -48,5 +48,5 @@ class PromptPrefixes:
 
 
 def _build_key(prefix: str) -> str:
-    role, _, digest = prefix.partition(":")
-    return keys.prompt_prefix(role, digest)
+    agent, _, digest = prefix.partition(":")
+    return keys.prompt_prefix(agent, digest)

@@ -77,13 +77,13 @@ RESERVED = (
 """Names that no specialist can take."""
 
 
-def get_task(role: str) -> str:
-    """Return the Celery task of a specialist or role."""
-    return f"{SPECIALIST_PREFIX}{role}"
+def get_task(agent: str) -> str:
+    """Return the Celery task of an agent."""
+    return f"{SPECIALIST_PREFIX}{agent}"
 
 
-def get_queue(role: str) -> str:
-    """Return the queue of a specialist or role. All roles share one queue."""
-    if role in ROLES:
+def get_queue(agent: str) -> str:
+    """Return the queue of an agent. All roles share one queue."""
+    if agent in ROLES:
         return ROLES_QUEUE
-    return role
+    return agent

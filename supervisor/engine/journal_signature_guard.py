@@ -67,11 +67,11 @@ class JournalGuard:
         if state is not None:
             known_state = state
 
-            def open_role(handoff_id: HandoffId) -> str | None:
+            def open_agent(handoff_id: HandoffId) -> str | None:
                 issued = known_state.open.get(handoff_id)
                 return None if issued is None else issued.assigned_to
 
-            check.open_role = open_role
+            check.open_agent = open_agent
         later = fold_pages(job_id, state, self._iterate_checked_parts(check, pages))
         if check.unread is not None and later and not self._is_late(later):
             raise check.unread
@@ -84,7 +84,7 @@ class JournalGuard:
         """Yield the events with `EventRefused` in the place of refused ones. Yield nothing if the
         job has no valid submission.
         """
-        is_begun = check.open_role is not None
+        is_begun = check.open_agent is not None
         for events in iterate_whole_batches(pages):
             check.ends = read_ends(self._store.connection, check.job_id, events)
             check.read(events)

@@ -31,7 +31,7 @@ def make_running(store: Store, job_id: JobId, **fields: str) -> None:
     redis.hset(keys.job(job_id), mapping={"status": "running", **fields})
     redis.hset(keys.progress(job_id), "turns", "0")
     reservation = {"r_turns": "1", "r_in": "1", "r_out": "1", "r_usd": "1", "r_day": "1"}
-    handoff = {"state": "running", "lease": "0", "role": "a", "queue": "a", **reservation}
+    handoff = {"state": "running", "lease": "0", "agent": "a", "queue": "a", **reservation}
     redis.hset(keys.agents(job_id), HANDOFF, "a")
     redis.hset(keys.handoff(job_id, "a", HANDOFF), mapping=handoff)
     for key in (

@@ -277,13 +277,13 @@ def test_a_worker_moves_no_handoff_into_the_queue_of_another_role(
         assert redis.zscore(f"{keys.WAITING}analyst", f"{job_id}/find.1")
 
 
-def test_a_false_role_of_a_handoff_stops_no_requeue(server: Server) -> None:
+def test_a_false_agent_of_a_handoff_stops_no_requeue(server: Server) -> None:
     handoff_id = HandoffId("find.1")
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)
         issue(supervisor, job_id, "find.1", role="analyst")
         handoff = keys.handoff(job_id, "analyst", handoff_id)
-        worker.connection.redis.hset(handoff, mapping={"role": "x", "waits": "1"})
+        worker.connection.redis.hset(handoff, mapping={"agent": "x", "waits": "1"})
 
         with server.store("console") as console:
             console.dead_letters.publish_again(job_id, handoff_id)

@@ -137,16 +137,16 @@ end
 -- Issue the handoffs of the decision, and note those that their sender will publish.
 local to_claim -- fields of the issued handoff that this commit claims
 local function issue()
-  -- Store the roles of the issued handoffs.
-  local function store_roles(kept_ms)
+  -- Store the agents of the issued handoffs.
+  local function store_agents(kept_ms)
     for first = 1, #issued, MAX_AT_ONCE do
-      local roles = {}
+      local agents = {}
       for place = first, math.min(first + MAX_AT_ONCE - 1, #issued) do
         local handoff = issued[place]
-        roles[#roles + 1], roles[#roles + 2] = handoff.id, handoff.fields.role
-        roles_read[job .. handoff.id] = handoff.fields.role
+        agents[#agents + 1], agents[#agents + 2] = handoff.id, handoff.fields.agent
+        agents_read[job .. handoff.id] = handoff.fields.agent
       end
-      redis.call('HSET', job .. ':agents', unpack(roles))
+      redis.call('HSET', job .. ':agents', unpack(agents))
     end
     redis.call('PEXPIRE', job .. ':agents', integer(kept_ms))
   end
@@ -169,7 +169,7 @@ local function issue()
   -- count as late.
   local PUBLISHING_MS = 2
   local kept_ms, leaving = math.max(decision.keep_ms, left_of(job)), {}
-  store_roles(kept_ms)
+  store_agents(kept_ms)
   for place, handoff in ipairs(issued) do
     local queue = handoff.queue
     store_handoff(handoff, kept_ms)
@@ -212,13 +212,13 @@ local function drop_all()
     local queue, group, bucket, child, state, asks, run = unpack(redis.call(
       'HMGET', handoff_hash, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares'
     ))
-    local role, member = role_of(job, handoff), member_of(job, handoff)
+    local agent, member = agent_of(job, handoff), member_of(job, handoff)
     if not state or state == 'done' or state == 'dropped' then return false end
     redis.call('HSET', handoff_hash, 'state', 'dropped')
     redis.call('HDEL', handoff_hash, 'doing')
     if decision.claim and handoff == decision.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
-    add_to_metric('1', 'handoffs', tenant_label, label('agent', role), 'dropped')
+    add_to_metric('1', 'handoffs', tenant_label, label('agent', agent), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
     settle_unanswered(job, handoff_hash, handoff)
     close_calls(job, asks)
@@ -226,7 +226,7 @@ local function drop_all()
     redis.call('DEL', turns_key(job, handoff))
     redis.call('ZREM', due_of(job, handoff), member)
     if queue then pcall(leave_queue, queue, member) end -- a worker may have written any name
-    redis.pcall('ZREM', 'handoff:paused_handoffs:' .. role, member)
+    redis.pcall('ZREM', 'handoff:paused_handoffs:' .. agent, member)
     if bucket then
       local limiter = rate_limiter()
       limiter.leave_line(limiter.bucket_of(bucket), member)

@@ -51,8 +51,8 @@ local function search(set)
   if #due_members == max_due then more = 1 end
 end
 search(due)
-for role in string.gmatch(redis.call('HGET', job, 'assigned') or '', '%S+') do
-  search('handoff:due:' .. role)
+for agent in string.gmatch(redis.call('HGET', job, 'assigned') or '', '%S+') do
+  search('handoff:due:' .. agent)
 end
 local prefix = id .. '/'
 for _, member in ipairs(members) do

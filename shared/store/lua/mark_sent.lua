@@ -7,8 +7,8 @@ for _, handoff in ipairs(ARGV) do
   local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
   local state, lost, queue = unpack(redis.call('HMGET', handoff_hash, 'state', 'lost', 'queue'))
   if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
-    local role = role_of(job, handoff)
-    if not OWN_ROLES[role] then queue = role end -- a worker may have written any name
+    local agent = agent_of(job, handoff)
+    if not OWN_ROLES[agent] then queue = agent end -- a worker may have written any name
     redis.call('HDEL', handoff_hash, 'lost')
     redis.call('ZREM', due_of(job, handoff), member)
     record_waiting(queue, { integer(now_ms()), member }, 1, 2)

@@ -1,9 +1,10 @@
--- Served queues, paused roles, and the handoffs that wait for a missing or paused role. Reads only.
+-- Served queues, paused agents, and the handoffs that wait for a missing or paused agent. It only
+-- reads.
 -- KEYS serving, queues, paused.  ARGV: last position to read in each waiting set, from 0 (-1: all),
 -- longest time of an announcement (ms), most announcements to read, then members: `job` (the sets
 -- are searched for its handoffs) or `job/handoff`.
--- Returns {served queues, `role/job/handoff` of each waiting handoff, role and pause of each paused
--- role in turn}
+-- Returns {served queues, `agent/job/handoff` of each waiting handoff, agent and pause of each
+-- paused agent in turn}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
 -- Only supervisors serve `roles`, which is never reported.
@@ -39,7 +40,7 @@ local function list_waiting(waiting, whom)
 end
 for i = 1, #paused, 2 do
   list_waiting('handoff:paused_handoffs:' .. paused[i], paused[i])
-  served[paused[i]] = nil -- handoffs in the queue of a paused role wait, too
+  served[paused[i]] = nil -- handoffs in the queue of a paused agent wait, too
 end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
   if not served[queue] then list_waiting('handoff:waiting:' .. queue, queue) end

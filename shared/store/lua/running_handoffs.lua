@@ -2,13 +2,13 @@
 -- KEYS due, queues, waiting sets of the supervisors' queues (a job with a wake-up is not due).
 -- ARGV: most handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs
 -- mean nothing).
--- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
+-- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, agent, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most, reads_jobs = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1'
 local at, handoffs = now_ms(), {}
 local jobs, open, asking = {}, 0, 0 -- counted jobs as a set, and their numbers
 local read = 0
-local is_read = {} -- jobs whose state was read: a job can be due in the sets of several roles
+local is_read = {} -- jobs whose state was read: a job can be due in the sets of several agents
 local function count(id)
   if jobs[id] then return end
   jobs[id] = true
@@ -49,7 +49,7 @@ for _, member in ipairs(members) do
     local is_deferred = deferred > at
     if state == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
-        job, handoff, role_of(key, handoff), is_deferred and integer(deferred) or '',
+        job, handoff, agent_of(key, handoff), is_deferred and integer(deferred) or '',
         short(worker) or '', short(doing) or '', integer(number_or(turns, 0)),
         integer(number_or(started_at, 0)),
       }

@@ -159,17 +159,17 @@ local function is_seen(job)
   return tonumber(seen) == version_of(key_of(job))
 end
 
--- Evaluate an entry of a set of due jobs and handoffs. `role`: the role of the set, or nil.
-local function evaluate_entry(set, role, member)
+-- Evaluate an entry of a set of due jobs and handoffs. `agent`: the agent of the set, or nil.
+local function evaluate_entry(set, agent, member)
   local handoff = find_handoff(member)
   if not handoff then
     redis.call('ZREM', set, member)
     local status = redis.call('HGET', key_of(member), 'status')
-    if not status or role and is_seen(member) then return end
+    if not status or agent and is_seen(member) then return end
     -- An evaluation that read the journal before the event ends with `set_next_evaluation`, which
     -- leaves the time of the job in `handoff:due` as it is. So that time must be early. Without an
     -- event, the evaluation sets the next time, unless a worker destroys the wake-up.
-    local again = integer(at + (role and bump or BELIEVED_MS))
+    local again = integer(at + (agent and bump or BELIEVED_MS))
     redis.call('ZADD', due, 'LT', again, member)
     if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
@@ -195,22 +195,22 @@ end
 
 -- Evaluate the due entries of a set. An entry whose handoff has fields that cannot be read is due
 -- again later. It stops no other entry. All sets together have a limit, so that Redis is not
--- blocked for long when the handoffs of hundreds of roles are due at once.
+-- blocked for long when the handoffs of hundreds of agents are due at once.
 local is_more, left = 0, 5 * most
-local function evaluate_set(set, role)
+local function evaluate_set(set, agent)
   local part = math.min(most, left)
   local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, part)
   if #members == part then is_more = 1 end
   left = left - #members
   for _, member in ipairs(members) do
-    if not pcall(evaluate_entry, set, role, member) then
+    if not pcall(evaluate_entry, set, agent, member) then
       redis.call('ZADD', set, 'XX', integer(at + bump), member)
     end
   end
 end
 
--- Return whether a handoff may wait in a queue. Workers write the waiting set of their role, and
--- may name handoffs of other roles there.
+-- Return whether a handoff may wait in a queue. Workers write the waiting set of their agent, and
+-- may name handoffs of other agents there.
 local function may_wait_in(queue, handoff)
   return handoff.set == (queue == 'roles' and due or 'handoff:due:' .. queue)
 end

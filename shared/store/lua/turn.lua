@@ -19,10 +19,10 @@ local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, hando
 local member = id_of(job) .. '/' .. handoff
 
 local fields = redis.call(
-  'HMGET', handoff_hash, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages',
+  'HMGET', handoff_hash, 'fence', 'state', 'agent', 'lost', 'claims', 'turn_at', 'messages',
   unpack(RESERVATION)
 )
-local kept_fence, state, role, lost, claims, turn_at, messages = unpack(fields, 1, 7)
+local kept_fence, state, agent, lost, claims, turn_at, messages = unpack(fields, 1, 7)
 remember_reservation(handoff_hash, { unpack(fields, 8, 7 + #RESERVATION) })
 local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
 if refusal then return { refusal } end
@@ -46,11 +46,11 @@ if new > 0 and stored == known then
 end
 -- A turn ends when the next one asks for its call. A repeated request has its reservation already.
 if worst and turn_at and not reservation_of(handoff_hash) then
-  observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('agent', role or ''))
+  observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('agent', agent or ''))
   redis.call('HDEL', handoff_hash, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
-local paused = worst and paused_role(role)
+local paused = worst and paused_agent(agent)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, handoff_hash)
   give_back(handoff_hash, 'paused')

@@ -167,7 +167,7 @@ number of the database is not a `*`.
 """
 
 SENDS_EVENTS = Selector(("publish",), channels=(EVENTS,))
-"""Celery's events name jobs and tasks of all roles, so only Flower may subscribe to them."""
+"""Celery's events name jobs and tasks of all agents, so only Flower may subscribe to them."""
 
 _ID = "j-????????????"
 _JOB = f"{keys.PREFIX}{{{_ID}}}"
@@ -290,9 +290,9 @@ def _match_handoffs(specialists: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{_JOB}:h:{name}:*" for name in specialists)
 
 
-def _match_prefixes(roles: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of the keys with the prefixes that some roles have sent."""
-    return tuple(keys.prompt_prefix(role, "*") for role in roles)
+def _match_prefixes(agents: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the prefixes that some agents have sent."""
+    return tuple(keys.prompt_prefix(agent, "*") for agent in agents)
 
 
 def _match_turns(specialists: Iterable[str]) -> tuple[str, ...]:
@@ -490,7 +490,7 @@ def build_console_access(specialists: Sequence[str]) -> RedisRights:
             keys.PAUSED,
             keys.DEAD,
             keys.EXPORTED,
-            *(f"{keys.PAUSED_HANDOFFS}{role}" for role in (*specialists, *ROLES)),
+            *(f"{keys.PAUSED_HANDOFFS}{agent}" for agent in (*specialists, *ROLES)),
         ),
         read_only_keys=client.read_only_keys,
         channels=client.channels,

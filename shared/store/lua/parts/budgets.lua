@@ -200,14 +200,14 @@ local function unreserve(job, handoff_hash)
 end
 
 -- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
--- Returns the labels of the role and of the model.
+-- Returns the labels of the agent and of the model.
 local function count_call(job, handoff_hash, used, is_open)
-  local role, model, turn_at = unpack(
-    redis.call('HMGET', handoff_hash, 'role', 'r_model', 'turn_at')
+  local agent, model, turn_at = unpack(
+    redis.call('HMGET', handoff_hash, 'agent', 'r_model', 'turn_at')
   )
   if not model or model == '' then model = 'unknown' end
   model = label('model', model)
-  role = label('agent', role or '')
+  agent = label('agent', agent or '')
   local outcome = 'ok'
   if used.cut then
     outcome = 'cut'
@@ -216,7 +216,7 @@ local function count_call(job, handoff_hash, used, is_open)
   end
   local function add(more, name, last)
     if more > 0 then
-      add_to_metric(integer(more), name, label('tenant', job_of(job).tenant), role, model, last)
+      add_to_metric(integer(more), name, label('tenant', job_of(job).tenant), agent, model, last)
     end
   end
   add(1, 'model_calls', outcome)
@@ -232,17 +232,17 @@ local function count_call(job, handoff_hash, used, is_open)
   if turn_at and not is_open then
     observe(now_ms() - number_or(turn_at, now_ms()), 'model_call_duration_seconds', model)
   end
-  return role, model
+  return agent, model
 end
 
 -- Add amounts to the spending of a day, which people read for 90 days. A field of the hash has the
--- name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A day
--- with too many fields counts further amounts for the role and the model OTHER.
-local function add_to_spending(day, tenant, role, model, mode, amounts)
+-- name of an amount, and the tenant, the agent, the model and the mode, separated by tabs. A day
+-- with too many fields counts further amounts for the agent and the model OTHER.
+local function add_to_spending(day, tenant, agent, model, mode, amounts)
   local key = SPENDING .. day
   local size = redis.pcall('HLEN', key)
-  if type(size) == 'number' and size > MAX_SPENDING_FIELDS then role, model = OTHER, OTHER end
-  local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
+  if type(size) == 'number' and size > MAX_SPENDING_FIELDS then agent, model = OTHER, OTHER end
+  local place = '\t' .. table.concat({ tenant, agent, model, mode }, '\t')
   for name, more in pairs(amounts) do
     if more > 0 then add_to_figure(key, name .. place, integer(more)) end
   end
@@ -251,8 +251,8 @@ local function add_to_spending(day, tenant, role, model, mode, amounts)
 end
 
 -- Count a model call in the spending of its day.
-local function count_spending(day, tenant, role, model, mode, used)
-  add_to_spending(day, tenant, role, model, mode, {
+local function count_spending(day, tenant, agent, model, mode, used)
+  add_to_spending(day, tenant, agent, model, mode, {
     calls = 1, usd = used.usd, input = used.input, output = used.output,
     unpriced = used.usd < 0 and 1 or 0,
     cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
@@ -269,7 +269,7 @@ local function add_to_month(job, usd)
   if is_first then redis.call('PEXPIRE', month, integer(MONTH_KEPT_MS)) end
 end
 
--- Add the amounts that a sample of the role has to a handoff and to the jobs that it belongs to.
+-- Add the amounts that a sample of the agent has to a handoff and to the jobs that it belongs to.
 local function add_sample_amounts(handoff_hash, levels, used)
   local keys = { handoff_hash }
   for _, level in ipairs(levels) do keys[#keys + 1] = progress_of(level.job) end
@@ -297,12 +297,12 @@ local function settle(job, handoff_hash, used)
   used = used or worst and used_by_open_call(handoff_hash, worst)
   if not used then return end
   if used.turns == 0 then return unreserve(job, handoff_hash) end
-  local role, model = count_call(job, handoff_hash, used, is_open)
+  local agent, model = count_call(job, handoff_hash, used, is_open)
   local levels = levels_of(job, handoff_hash)
   local users_job = levels[#levels].job -- it has no parent
   local day = worst and worst.day or today()
   local tenant = label('tenant', job_of(job).tenant)
-  count_spending(day, tenant, role, model, job_of(users_job).mode, used)
+  count_spending(day, tenant, agent, model, job_of(users_job).mode, used)
   add_to_month(users_job, used.usd)
   local accounts = accounts_of_call(levels, days(job, day))
   local changes = usage_changes(used)

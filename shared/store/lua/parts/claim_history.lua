@@ -33,7 +33,7 @@ local function count_lost(job, handoff_hash)
   add_to_figure(handoff_hash, 'lost_claims', '1')
   add_to_metric(
     '1', 'lease_losses', label('tenant', job_of(job).tenant),
-    label('agent', redis.call('HGET', handoff_hash, 'role') or '')
+    label('agent', redis.call('HGET', handoff_hash, 'agent') or '')
   )
   local ended_at = redis.call('HGET', handoff_hash, 'heartbeat') or integer(now_ms())
   note_claim_end(handoff_hash, ended_at, 'lost')

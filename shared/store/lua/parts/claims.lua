@@ -21,7 +21,7 @@ local function end_wait(handoff_hash, since, earlier_ms, at)
 end
 
 -- Return the checkpoints of a handoff; one empty text if they are too long. A worker of the same
--- role that was taken over may have written any number of checkpoints, of any length.
+-- agent that was taken over may have written any number of checkpoints, of any length.
 local MAX_TURNS_BYTES = 64 * 10 ^ 6 -- as in `claim_requests.py`
 local COST = 100 -- bytes besides the text
 local function read_checkpoints(turns_list)
@@ -37,7 +37,7 @@ end
 -- Claim the exclusive right to run one handoff, for one lease.
 -- Arguments: `ClaimArguments` in `positional_arguments.py`. The store keeps the SHA-1 of the fence.
 -- A call that is repeated after a lost answer is the same claim.
--- `fresh`: digest and role of a handoff that the same script issues. No other process can have
+-- `fresh`: digest and agent of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
 -- earlier claims that ended without progress, ms of waiting for a person's approval of a call or
@@ -52,16 +52,16 @@ local function claim(job, arguments, fresh)
   local worst = from_json(worst_json)
   local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
-  local state, issued_digest, claims, queue, deferred, role, started_at
+  local state, issued_digest, claims, queue, deferred, agent, started_at
   local reserved_turns, messages, asks_since, asked_ms, batch_since
   if fresh then
-    state, issued_digest, role = 'issued', fresh.digest, fresh.role
+    state, issued_digest, agent = 'issued', fresh.digest, fresh.agent
   else
     local stored = redis.call(
-      'HMGET', handoff_hash, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at',
-      'r_turns', 'messages', 'asks_since', 'asked_ms', 'batch_since'
+      'HMGET', handoff_hash, 'state', 'digest', 'claims', 'queue', 'deferred', 'agent',
+      'started_at', 'r_turns', 'messages', 'asks_since', 'asked_ms', 'batch_since'
     )
-    state, issued_digest, claims, queue, deferred, role, started_at = unpack(stored, 1, 7)
+    state, issued_digest, claims, queue, deferred, agent, started_at = unpack(stored, 1, 7)
     reserved_turns, messages, asks_since, asked_ms, batch_since = unpack(stored, 8, 12)
   end
   if not state or issued_digest ~= digest or not job_of(job).version then
@@ -92,7 +92,7 @@ local function claim(job, arguments, fresh)
     settle_lost(job, handoff_hash)
   end
   if not is_batched then reservations[handoff_hash] = false end
-  local paused = paused_role(role)
+  local paused = paused_agent(agent)
   if paused then
     redis.call('HSET', handoff_hash, 'claims', integer(claims))
     redis.call('HDEL', handoff_hash, 'fence')

@@ -43,12 +43,12 @@ local function matching_status(id, filter)
     local text = string.lower(id .. ' ' .. title_of(job))
     if not string.find(text, filter.text, 1, true) then return nil end
   end
-  local usd, asked_last, failed_roles = unpack(
-    redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_roles')
+  local usd, asked_last, failed_agents = unpack(
+    redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_agents')
   )
   if filter.min_usd ~= '' and number_or(usd, 0) < tonumber(filter.min_usd) then return nil end
   if filter.assigned ~= '' and not has_word(assigned, filter.assigned) then return nil end
-  if filter.failed ~= '' and not has_word(failed_roles, filter.failed) then return nil end
+  if filter.failed ~= '' and not has_word(failed_agents, filter.failed) then return nil end
   if waits_for_person(status, asks, asked_last, job) then
     status = 'waiting'
   elseif not STORED[status] then

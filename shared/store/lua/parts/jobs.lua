@@ -1,4 +1,4 @@
--- Jobs and their handoffs: keys, roles, facts of a job, the jobs above and below it.
+-- Jobs and their handoffs: keys, agents, facts of a job, the jobs above and below it.
 
 -- Return the key with the progress of a job: the facts that workers write. The job's hash itself is
 -- read-only for workers.
@@ -78,42 +78,33 @@ local function split_member(member)
   return string.match(member, '^(.-)/(.+)$')
 end
 
--- Return the role of a handoff, from the hash that only clients and supervisors write; false if the
--- job has no such handoff. It is read once in a script.
-local roles_read = {}
-local function role_of(job, handoff)
+-- Return the agent of a handoff, from the hash that only clients and supervisors write; false if
+-- the job has no such handoff. It is read once in a script.
+local agents_read = {}
+local function agent_of(job, handoff)
   local name = job .. handoff
-  if roles_read[name] == nil then
-    roles_read[name] = redis.call('HGET', job .. ':agents', handoff)
+  if agents_read[name] == nil then
+    agents_read[name] = redis.call('HGET', job .. ':agents', handoff)
   end
-  return roles_read[name]
+  return agents_read[name]
 end
 
--- Return the key with the state of a handoff. Its name has the role, so that a worker can have the
--- keys of its own roles only. An unknown handoff has a key that never exists.
-local function handoff_key(job, handoff)
-  local role = role_of(job, handoff)
-  return role and job .. ':h:' .. role .. ':' .. handoff or 'handoff:nothing'
+-- Return a key of a handoff. Its name has the agent, so that a worker can have the keys of its own
+-- agents only. An unknown handoff has a key that never exists.
+local function key_of_handoff(job, kind, handoff)
+  local agent = agent_of(job, handoff)
+  return agent and job .. kind .. agent .. ':' .. handoff or 'handoff:nothing'
 end
+local function handoff_key(job, handoff) return key_of_handoff(job, ':h:', handoff) end
+local function turns_key(job, handoff) return key_of_handoff(job, ':t:', handoff) end
+local function draft_key(job, handoff) return key_of_handoff(job, ':draft:', handoff) end
 
--- Return the key with the turns of a handoff.
-local function turns_key(job, handoff)
-  local role = role_of(job, handoff)
-  return role and job .. ':t:' .. role .. ':' .. handoff or 'handoff:nothing'
-end
-
--- Return the key with the draft of a handoff.
-local function draft_key(job, handoff)
-  local role = role_of(job, handoff)
-  return role and job .. ':draft:' .. role .. ':' .. handoff or 'handoff:nothing'
-end
-
--- Return the set with the due time of a handoff. Workers write the sets of their own roles, and
+-- Return the set with the due time of a handoff. Workers write the sets of their own agents, and
 -- only clients and supervisors write `handoff:due`, which has all handoffs of the supervisor's own
 -- roles. A worker also wakes a job through the set of its handoff.
 local function due_of(job, handoff)
-  local role = role_of(job, handoff)
-  return role and not OWN_ROLES[role] and 'handoff:due:' .. role or 'handoff:due'
+  local agent = agent_of(job, handoff)
+  return agent and not OWN_ROLES[agent] and 'handoff:due:' .. agent or 'handoff:due'
 end
 
 -- Make a job due in a second at the latest, so that a supervisor evaluates a new event even if the

@@ -5,7 +5,7 @@
 
 -- Return whether a field belongs to the progress of a job, and not to its hash.
 local PROGRESS = {
-  tally = true, failed_last = true, failed_roles = true,
+  tally = true, failed_last = true, failed_agents = true,
   dropped_last = true, calls = true, asked_last = true, asked_at = true,
 }
 local function is_progress(name)

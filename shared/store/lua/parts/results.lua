@@ -14,28 +14,28 @@ local function has_enough(job, counts, more)
 end
 
 -- Return the fields of the job's progress that change with a result: its tally, its newest failed
--- handoffs, and its failed roles, which the filter of the list of jobs reads.
-local function progress_after(job, handoff, role, status)
+-- handoffs, and its failed agents, which the filter of the list of jobs reads.
+local function progress_after(job, handoff, agent, status)
   local fields = { tally = more_tally(job, { [status] = 1 }) }
   if status == 'failed' or status == 'needs_input' then
     fields.failed_last = newest_ids(job, 'failed_last', { handoff })
   end
-  if status == 'failed' and role then
-    local failed = short(redis.call('HGET', progress_of(job), 'failed_roles'))
-    if not has_word(failed, role) then
-      fields.failed_roles = (failed and failed .. ' ' or '') .. role
+  if status == 'failed' and agent then
+    local failed = short(redis.call('HGET', progress_of(job), 'failed_agents'))
+    if not has_word(failed, agent) then
+      fields.failed_agents = (failed and failed .. ' ' or '') .. agent
     end
   end
   return fields
 end
 
--- Add a sample to the history of a role, for quotes and for the use of slots: end (Unix ms),
+-- Add a sample to the history of an agent, for quotes and for the use of slots: end (Unix ms),
 -- micro-dollars (null: unknown price), ms since the first claim, ms of waiting for the provider,
 -- turns, tokens that count for the bucket (`bucket_use`: JSON), the micro-dollars that its batches
 -- saved, and those of the provider's tools. `child`: id of the child job that did the handoff, or
 -- nil.
 local MAX_SAMPLES = 200
-local function add_sample(handoff_hash, role, child, bucket_use, at)
+local function add_sample(handoff_hash, agent, child, bucket_use, at)
   local usd, unpriced, started_at, turns, asked_ms, batch_saved, server_tools = unpack(redis.call(
     'HMGET', handoff_hash, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved',
     'server_tools'
@@ -54,7 +54,7 @@ local function add_sample(handoff_hash, role, child, bucket_use, at)
     at, cost, lasted_ms, waited_ms, tonumber(turns or 0), bucket_use, batch_saved or '0',
     server_tools or '0'
   )
-  keep_newest('handoff:history:' .. role, sample, MAX_SAMPLES, PAST_KEPT_MS)
+  keep_newest('handoff:history:' .. agent, sample, MAX_SAMPLES, PAST_KEPT_MS)
 end
 
 -- End a handoff with a result.
@@ -70,10 +70,10 @@ local function finish(job, arguments)
     )
   local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
   local fields = redis.call(
-    'HMGET', handoff_hash, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns',
+    'HMGET', handoff_hash, 'fence', 'state', 'agent', 'group', 'counts', 'child', 'r_turns',
     'turn_at', 'messages', 'asks', 'shares', 'r_batch', 'batch'
   )
-  local kept_fence, state, role, group, counts, child = unpack(fields, 1, 6)
+  local kept_fence, state, agent, group, counts, child = unpack(fields, 1, 6)
   local reserved_turns, turn_at, messages, asks, run, r_batch, batch = unpack(fields, 7, 13)
   local is_urgent = urgent == '1'
   if state == 'done' and is_fence(kept_fence, fence) then
@@ -97,7 +97,7 @@ local function finish(job, arguments)
   local id = id_of(job)
   local used = from_json(used_json)
   if turn_at and (used or not reserved_turns) then
-    observe(at - tonumber(turn_at), 'turn_duration_seconds', label('agent', role or ''))
+    observe(at - tonumber(turn_at), 'turn_duration_seconds', label('agent', agent or ''))
   end
   -- The reservation of a call in a batch stays: the next sweep notes the batch.
   local is_in_batch = not used and r_batch and batch
@@ -112,9 +112,9 @@ local function finish(job, arguments)
   end
   -- Only supervisors end the handoffs of their own roles, and may replace a payload that a worker
   -- has stored in advance.
-  local store_payloads = OWN_ROLES[role] and keep_payloads or add_payloads
+  local store_payloads = OWN_ROLES[agent] and keep_payloads or add_payloads
   store_payloads(job, arguments, first_payload)
-  local progress = progress_after(job, handoff, role, status)
+  local progress = progress_after(job, handoff, agent, status)
   local version = append(job, arguments, FIRST, events, at, progress)
   redis.call(
     'HSET', handoff_hash, 'state', 'done', 'status', status, 'result', digest,
@@ -126,10 +126,10 @@ local function finish(job, arguments)
   local proof = not asks and string.match(sharing, '^run(.*)$')
   if proof then redis.call('HSET', handoff_hash, 'proof', proof) end
   local copy = string.match(sharing, '^copy(.*)$')
-  if copy then count_copy(job, role or '', copy, at) end
+  if copy then count_copy(job, agent or '', copy, at) end
   if run then leave_run(job, handoff, run, proof, at) end
   add_to_metric(
-    '1', 'handoffs', label('tenant', job_of(job).tenant), label('agent', role or ''), status
+    '1', 'handoffs', label('tenant', job_of(job).tenant), label('agent', agent or ''), status
   )
   redis.call('DEL', draft_key(job, handoff))
   if keeps_turns == '1' then
@@ -144,7 +144,7 @@ local function finish(job, arguments)
     redis.call('ZREM', due, id .. '/' .. handoff)
   end
   begin_evaluation(job, evaluation, at)
-  if role and not copy then add_sample(handoff_hash, role, child, bucket_use, at) end
+  if agent and not copy then add_sample(handoff_hash, agent, child, bucket_use, at) end
   -- An urgent result is not usable, and no fan-in counts it.
   local wakes = is_urgent or has_enough(job, counts, 1)
   local left = -1

@@ -27,7 +27,7 @@ local function extend_key(key, ms)
 end
 
 -- Extend the time to live of a job and of one of its handoffs (nil: none). Journal, payloads,
--- roles and progress live as long as the job's hash.
+-- agents and progress live as long as the job's hash.
 local function extend_job(job, handoff_hash, ms)
   if extend_key(job, ms) then
     redis.call('PEXPIRE', log_of(job), integer(ms))
