@@ -12,7 +12,9 @@ from handoff_queue.shared.types.memory_notes import KEEP_S, NewNote, Note
 
 @dataclass(slots=True)
 class HandoffNotes:
-    """The notes of the tenant of a job, written in the name of a specialist."""
+    """The notes of the tenant of a job, written in the name of a specialist. Implements
+    `TenantNotes`.
+    """
 
     store: Store
     job_id: JobId
@@ -23,21 +25,11 @@ class HandoffNotes:
     """The notes that were read, with their bytes in the store."""
 
     def list_all(self) -> list[Note]:
-        """Return the notes that have not expired, in the order of their paths."""
         entries = self.store.notes.list_all(self._get_owner())
         self._stored_notes = {entry.note: entry for entry in entries}
         return [entry.note for entry in entries]
 
     def write(self, note: NewNote, *, replaces: Note | None, moved: Note | None = None) -> bool:
-        """Store a note. Return False if the note at its path is no longer `replaces`.
-
-        Args:
-            moved: note at another path, which is removed with the writing. Return False if it has
-                changed.
-
-        Raises:
-            NotesFull: the tenant has `MAX_NOTES` notes.
-        """
         now = self.store.connection.now()
         new_note = Note(
             path=note.path,
@@ -55,7 +47,6 @@ class HandoffNotes:
         return self.store.notes.write(self._get_owner(), new_note, stored_replaces, stored_moved)
 
     def remove(self, note: Note) -> bool:
-        """Remove a note. Return False if the note has changed, or is gone."""
         return self.store.notes.remove(self._get_owner(), self._stored_notes[note])
 
     def _get_owner(self) -> str:
