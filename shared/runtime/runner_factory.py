@@ -29,13 +29,13 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import ProviderContext, build_clearing_rules
 from handoff_queue.shared.observability.redaction import Redactor
-from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.specialists.tool_grants import grant_spec
+from handoff_queue.shared.store.memory_notes import HandoffNotes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, parse_result
@@ -198,7 +198,7 @@ class RunnerFactory:
         tool_context = replace(
             documents.tool_context,
             hosts=policy.hosts,
-            notes=partial(HandoffNotes, self.store, handoff.job_id, spec.name),
+            notes=partial(HandoffNotes, self.store.connection, handoff.job_id, spec.name),
         )
         return RunDependencies(
             agent=handoff.assigned_to,

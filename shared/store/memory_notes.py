@@ -1,16 +1,20 @@
-"""Notes of tenants in the store: one sealed text for each, which expires."""
+"""Notes of tenants in the store: one sealed text for each, which expires. The tools of a handoff
+read and write them through `HandoffNotes`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import Jobs
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
 from handoff_queue.shared.store.positional_arguments import MemoryNoteArguments
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import iterate_rows
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
-from handoff_queue.shared.types.memory_notes import MAX_NOTES, Note
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTES, NewNote, Note
 
 MAX_PATH_BYTES = 200
 """Bytes of the longest path. A path of `NOTE_PATH` has at most 129."""
@@ -149,3 +153,50 @@ class Notes:
         if note.path != path:
             return None
         return note
+
+
+@dataclass(slots=True)
+class HandoffNotes:
+    """The notes of the tenant of a job, written in the name of a specialist. Implements
+    `TenantNotes`.
+    """
+
+    connection: Connection
+    job_id: JobId
+    author: str
+    """Name of the specialist."""
+    _tenant: str | None = None
+    _stored_notes: dict[Note, StoredNote] = field(default_factory=dict)
+    """The notes that were read, with their bytes in the store."""
+
+    def list_all(self) -> list[Note]:
+        entries = Notes(self.connection).list_all(self._get_owner())
+        self._stored_notes = {entry.note: entry for entry in entries}
+        return [entry.note for entry in entries]
+
+    def write(self, note: NewNote, *, replaces: Note | None, moved: Note | None = None) -> bool:
+        now = self.connection.now()
+        new_note = Note(
+            path=note.path,
+            text=note.text,
+            evidence=note.evidence,
+            author=self.author,
+            job_id=self.job_id,
+            call=note.call,
+            at=now,
+            expires_at=now + KEEP_S,
+            origins=note.origins,
+        )
+        stored_replaces = None if replaces is None else self._stored_notes[replaces]
+        stored_moved = None if moved is None else self._stored_notes[moved]
+        return Notes(self.connection).write(
+            self._get_owner(), new_note, stored_replaces, stored_moved
+        )
+
+    def remove(self, note: Note) -> bool:
+        return Notes(self.connection).remove(self._get_owner(), self._stored_notes[note])
+
+    def _get_owner(self) -> str:
+        if self._tenant is None:
+            self._tenant = Jobs(self.connection).get_tenant(self.job_id)
+        return self._tenant

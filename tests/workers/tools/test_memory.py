@@ -13,8 +13,8 @@ import pytest
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.agent.tool_calls import ToolThreads
-from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store import memory_notes
+from handoff_queue.shared.store.memory_notes import HandoffNotes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
@@ -49,7 +49,7 @@ def harness_for(store: Store, job_id: JobId, texts: dict[str, str]) -> ToolHarne
     harness.context = replace(
         harness.context,
         prove=sources.prove,
-        notes=partial(HandoffNotes, store, job_id, "researcher"),
+        notes=partial(HandoffNotes, store.connection, job_id, "researcher"),
         seen_origins=lambda: (DOCUMENT, MODEL, USER),
     )
     return harness
