@@ -168,7 +168,7 @@ def build_handoff_finished_event(
         stop_reason=result.stop_reason,
         confidence=result.confidence,
         claims=len(result.claims),
-        comparable=len(comparable),
+        comparable_claims=len(comparable),
         passages=list_passages(result) or None,
         restated=list_restated_steps(result),
         model=result.model,

@@ -73,11 +73,11 @@ class KeptStep(Message):
     result: BlobRef
     """The step's `HandoffResult`, copied into the payloads of the fork."""
     status: ResultStatus
-    comparable: NonNegativeInt = 0
+    comparable_claims: NonNegativeInt = 0
     """Number of claims that code can compare with other claims."""
     passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
     """Places that the step's own claims cite, as in `HandoffFinished`."""
-    trouble: BlobRef | None = None
+    problem_result: BlobRef | None = None
     """The `HandoffResult` with the reason of a status other than `ok`."""
     given_to: NameField | None = None
     """The specialist that did the step; None: the specialist of the plan."""

@@ -218,7 +218,7 @@ class HandoffFinished(Message):
     stop_reason: StopReason
     confidence: float
     claims: Figure = 0
-    comparable: Figure = 0
+    comparable_claims: Figure = 0
     """Number of claims that code can compare with other claims."""
     passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
     """Places in documents that the result's own claims cite; None: none, or unknown."""

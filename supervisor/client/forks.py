@@ -160,8 +160,8 @@ def _list_results(state: JobState, fork: Fork) -> list[str]:
     digests = [step.result.digest for step in state.submitted.given]
     for step in fork.kept:
         digests.append(step.result.digest)
-        if step.trouble is not None:
-            digests.append(step.trouble.digest)
+        if step.problem_result is not None:
+            digests.append(step.problem_result.digest)
     return digests
 
 

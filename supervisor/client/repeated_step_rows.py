@@ -84,7 +84,7 @@ def _list_result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
     for step in copies:
         current = state.steps.get(step.id)
         if current is not None:
-            for ref in (current.result, current.trouble):
+            for ref in (current.result, current.problem_result):
                 if ref:
                     digests[ref.digest] = None
     return list(digests)
@@ -109,7 +109,7 @@ def iterate_rows(state: JobState, copies: Sequence[Step], texts: ResultTexts) ->
             step=step.row.step,
             status=_get_status(current),
             output=output,
-            why=texts.explain(current.trouble),
+            why=texts.explain(current.problem_result),
         )
 
 

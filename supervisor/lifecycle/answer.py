@@ -165,8 +165,8 @@ def list_results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads whose texts an answer quotes, in addition to its parts."""
     payloads: list[BlobRef] = []
     for step in state.steps.values():
-        if step.trouble:
-            payloads.append(step.trouble)
+        if step.problem_result:
+            payloads.append(step.problem_result)
     for patch in state.patches.made_now:
         if patch.problem:
             payloads.append(patch.result)

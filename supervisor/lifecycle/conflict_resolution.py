@@ -58,7 +58,7 @@ def _count_comparable_claims(state: JobState) -> int:
     count = 0
     for step in state.steps.values():
         if step.is_usable:
-            count += step.comparable
+            count += step.comparable_claims
     return count
 
 
@@ -75,7 +75,7 @@ def list_conflict_payloads(state: JobState) -> tuple[BlobRef, ...]:
 
 def _iterate_compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
     for step_id, step in state.steps.items():
-        if step.is_usable and step.comparable and step.result:
+        if step.is_usable and step.comparable_claims and step.result:
             yield step_id, step.result
 
 

@@ -33,7 +33,7 @@ def find_gaps(state: JobState, texts: ResultTexts) -> tuple[Gap, ...]:
 
 def _explain_gap(step: StepState, texts: ResultTexts) -> str:
     """Return why the result of a step is missing or incomplete."""
-    why = texts.explain(step.trouble)
+    why = texts.explain(step.problem_result)
     if step.result_status is ResultStatus.PARTIAL:
         return _explain_incomplete(step, why)
     if step.acted:
@@ -49,7 +49,7 @@ def _explain_incomplete(step: StepState, why: str | None) -> str:
     if not why:
         return "incomplete"
     asked_for_the_rest = bool(step.remarks) and step.remarks[-1].asks_for_the_rest
-    if step.trouble == step.result or asked_for_the_rest:
+    if step.problem_result == step.result or asked_for_the_rest:
         return f"incomplete: {why}"
     return f"incomplete: it was sent back, and the new attempt failed: {why}"
 

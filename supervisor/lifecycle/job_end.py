@@ -104,12 +104,12 @@ def _fail(state: JobState) -> EndJob:
     for step_id, step in state.steps.items():
         if step.is_skipped:
             skipped_count += 1
-        elif step.trouble and not step.outline.depends_on:
+        elif step.problem_result and not step.outline.depends_on:
             ended_itself = step.stop_reason in (None, StopReason.FINISHED)
             outcome = step.result_status if ended_itself else step.stop_reason
             specialists = " and ".join(step.tried or (step.specialist,))
             why = f"{NOTHING_USABLE} ({step_id} by {specialists}: {outcome})"
-            return EndJob(JobStatus.FAILED, why, step.trouble)
+            return EndJob(JobStatus.FAILED, why, step.problem_result)
     if skipped_count and skipped_count == len(state.steps):
         return EndJob(JobStatus.FAILED, NOTHING_MET)
     return EndJob(JobStatus.FAILED, NOTHING_USABLE)

@@ -254,7 +254,7 @@ class StepState(Message):
     """Id of the latest handoff."""
     result: BlobRef | None = None
     result_status: ResultStatus | None = None
-    comparable: NonNegativeInt = 0
+    comparable_claims: NonNegativeInt = 0
     """Number of its claims that can be compared with other claims."""
     passages: tuple[Passage, ...] = ()
     """Places in documents that its own claims cite."""
@@ -264,7 +264,7 @@ class StepState(Message):
     """Other steps whose claims these results restate; None: unknown."""
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
-    trouble: BlobRef | None = None
+    problem_result: BlobRef | None = None
     """The HandoffResult with the reason why the step is not `ok`: its own result, or the
     failed result that `result` replaces.
     """

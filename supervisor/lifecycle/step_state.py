@@ -45,9 +45,9 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     status = StepStatus.SETTLED
     if event.status is ResultStatus.NEEDS_INPUT and not event.acted:
         status = StepStatus.IN_NEED
-    trouble = None
+    problem_result = None
     if event.status is not ResultStatus.OK:
-        trouble = event.result
+        problem_result = event.result
     failures = step.failures
     tried_specialists = step.tried
     if event.status is ResultStatus.FAILED:
@@ -63,12 +63,12 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "result": event.result,
             "result_status": event.status,
             "stop_reason": event.stop_reason,
-            "comparable": event.comparable,
+            "comparable_claims": event.comparable_claims,
             "passages": event.passages or (),
             **_add_claims(step, event),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
-            "trouble": trouble,
+            "problem_result": problem_result,
             "acted": may_have_acted,
             "failures": failures,
             "tried": tried_specialists,
@@ -90,13 +90,13 @@ def _add_claims(step: StepState, event: HandoffFinished) -> dict[str, Any]:
 
 
 def restore_earlier_result(
-    step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
+    step: StepState, problem_result: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
     """Return the step with the result that was sent back, as a partial result, because the new
     attempt brought none.
 
     Args:
-        trouble: the failed result of the new attempt.
+        problem_result: the failed result of the new attempt.
         stop_reason: stop reason of the new attempt; None: it was abandoned.
     """
     return step.model_copy(
@@ -105,7 +105,7 @@ def restore_earlier_result(
             "result": step.sent_back,
             "result_status": ResultStatus.PARTIAL,
             "stop_reason": stop_reason,
-            "trouble": trouble,
+            "problem_result": problem_result,
         }
     )
 
@@ -133,7 +133,7 @@ def reopen_step(
             "result": None,
             "result_status": None,
             "stop_reason": None,
-            "trouble": None,
+            "problem_result": None,
             "gaps_only": False,
             "acted": False,
             "is_met": False,
@@ -159,7 +159,7 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     for step_id in in_need.keys() & {*event.given_up}:
         step = in_need[step_id]
         if step.sent_back:
-            steps[step_id] = restore_earlier_result(step, step.trouble, step.stop_reason)
+            steps[step_id] = restore_earlier_result(step, step.problem_result, step.stop_reason)
         else:
             steps[step_id] = step.model_copy(update={"status": StepStatus.SETTLED})
     if event.plan is None or state.plan is None or event.added_to != state.plan.plan:
@@ -228,7 +228,7 @@ def _with_result_by_code(step: StepState, result: BlobRef, status: ResultStatus)
             "status": StepStatus.SETTLED,
             "result": result,
             "result_status": status,
-            "trouble": result,
+            "problem_result": result,
             "stop_reason": None,
         }
     )

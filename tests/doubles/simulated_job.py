@@ -311,7 +311,7 @@ class SimulatedJob:
 
     def failure_reason(self, name: str) -> str | None:
         """Return the reason for a step's result if it is not `ok`."""
-        return self.texts.explain(self.step(name).trouble)
+        return self.texts.explain(self.step(name).problem_result)
 
     @property
     def open_names(self) -> set[str]:

@@ -208,7 +208,7 @@ class JobUpdate:
 
     view: JobView
     events: tuple[RecordedEvent, ...] = ()
-    trouble: str | None = None
+    error: str | None = None
     """Error text while Redis is away. There are no new events then."""
     below: tuple[JobUpdate, ...] = ()
     """The updates of the child jobs."""
@@ -300,7 +300,7 @@ def follow(
             view = fresh  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:
             patience.record_failure(error)
-            yield JobUpdate(view, trouble=str(error))
+            yield JobUpdate(view, error=str(error))
             time.sleep(RECONNECT_EVERY_S)
             continue
         patience.reset()

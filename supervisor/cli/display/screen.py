@@ -33,7 +33,7 @@ class Screen:
         self._parts = ExitStack()
         self._live: Live | None = None
         self._before: JobView | None = None
-        self._in_trouble = False
+        self._has_error = False
         self._activity_at: float | None = None
         """Time of the last line about activity in a log, in Unix seconds of Redis's clock."""
 
@@ -57,14 +57,14 @@ class Screen:
 
     def show(self, moment: JobUpdate) -> None:
         """Draw the tree or print the new lines, then print the new part of the draft."""
-        if moment.trouble is not None:
-            if not self._in_trouble:
-                self._print_line(f"{moment.trouble} (trying again)")
-            self._in_trouble = True
+        if moment.error is not None:
+            if not self._has_error:
+                self._print_line(f"{moment.error} (trying again)")
+            self._has_error = True
             return
-        if self._in_trouble:
+        if self._has_error:
             self._print_line("Redis is back")
-        self._in_trouble = False
+        self._has_error = False
         if self._live is not None:
             self._live.update(render_tree(moment.view))
         elif not self._shares_the_terminal():

@@ -319,22 +319,22 @@ def _build_step_row(
     if step.status is StepStatus.WAITING:
         return TreeRow(_WAITING, name, _describe_waiting(view, step_id, step))
     if step.is_skipped:
-        return TreeRow(_DROPPED, name, f"skipped  {_describe_trouble(view, step, '')}")
+        return TreeRow(_DROPPED, name, f"skipped  {_describe_problem(view, step, '')}")
     if event is None and step.is_usable and step.result_status:
         return TreeRow(_MARKS[step.result_status.value], name, _describe_origin(view))
     if event is None:
-        return TreeRow(_MARKS["failed"], name, _describe_trouble(view, step, "it did not run"))
+        return TreeRow(_MARKS["failed"], name, _describe_problem(view, step, "it did not run"))
     mark, activity = _choose_mark_and_words(view, event)
     if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-        mark, activity = _MARKS["failed"], _describe_trouble(view, step, "given up")
+        mark, activity = _MARKS["failed"], _describe_problem(view, step, "given up")
     if step.attempt > 1:
         activity = f"attempt {step.attempt}: {activity}"
     return TreeRow(mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
-def _describe_trouble(view: JobView, step: StepState, otherwise: str) -> str:
-    """Return the reason for the trouble of a step in a few words, or `otherwise` without one."""
-    return shorten(view.texts.explain(step.trouble) or otherwise, 80)
+def _describe_problem(view: JobView, step: StepState, otherwise: str) -> str:
+    """Return why a step has no complete result in a few words, or `otherwise` without a reason."""
+    return shorten(view.texts.explain(step.problem_result) or otherwise, 80)
 
 
 def _describe_waiting(view: JobView, step_id: StepId, step: StepState) -> str:
@@ -425,7 +425,7 @@ def _choose_mark_and_words(view: JobView, event: HandoffIssued) -> tuple[_Mark, 
 
 
 def _format_outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str:
-    """Return the status and the usage of an ended handoff, and the reason of a trouble."""
+    """Return the status and the usage of an ended handoff, and the reason if it is not `ok`."""
     usage = view.get_finished_usage(finished)
     parts = [
         finished.status.value,

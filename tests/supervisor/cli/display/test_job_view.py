@@ -38,7 +38,7 @@ def test_events_read_before_an_outage_are_shown_after_it(redis_url: str) -> None
     moments = follow(jobs, job_id)
     away, back = next(moments), next(moments)
 
-    assert (away.trouble, list(away.events)) == ("Redis is away.", [])
+    assert (away.error, list(away.events)) == ("Redis is away.", [])
     assert [type(recorded.event) for recorded in back.events] == [JobSubmitted]
     jobs.store.connection.close()
 
