@@ -54,31 +54,29 @@ class Trigger(StrEnum):
     @property
     def is_met_by_jobs(self) -> bool:
         """Return whether running jobs reach the point any number of times."""
-        return self in (
-            Trigger.NOTHING,
-            Trigger.CROWD,
-            Trigger.REFUSED,
-            Trigger.NOTES,
-            Trigger.BATCHES,
+        of_api_users = (
             Trigger.API_SUBMIT,
             Trigger.API_ANSWER,
             Trigger.API_SCHEDULE,
             Trigger.API_MESSAGE,
         )
+        return self._is_met_by_most_jobs or self in of_api_users
 
     @property
     def is_met_often(self) -> bool:
         """Return whether processes reach the point often, so that a case may also kill Redis
         there.
         """
+        return self._is_met_by_most_jobs or self in (Trigger.UNREAD, Trigger.EVALUATION_FAILURE)
+
+    @property
+    def _is_met_by_most_jobs(self) -> bool:
         return self in (
             Trigger.NOTHING,
             Trigger.CROWD,
             Trigger.REFUSED,
             Trigger.NOTES,
             Trigger.BATCHES,
-            Trigger.UNREAD,
-            Trigger.EVALUATION_FAILURE,
         )
 
     @property

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.client.client import Client
 
-Job = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="A job id, such as j-0123456789ab, or its unique beginning.",
-    ),
-]
+_JOB_ARGUMENT = typer.Argument(
+    metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
+)
+Job = Annotated[str, _JOB_ARGUMENT]
+OptionalJob = Annotated[str | None, _JOB_ARGUMENT]
 
 
 def connect_to_broker(or_else: str = "") -> Client:

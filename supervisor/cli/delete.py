@@ -10,7 +10,7 @@ from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-from handoff_queue.supervisor.cli.connection import connect_to_broker
+from handoff_queue.supervisor.cli.connection import OptionalJob, connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     can_ask,
     confirm,
@@ -30,12 +30,7 @@ WAIT_S = 60.0
 
 
 def delete(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
-        ),
-    ] = None,
+    job: OptionalJob = None,
     tenant: Annotated[
         str | None,
         typer.Option(

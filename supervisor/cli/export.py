@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.connection import connect_to_broker
+from handoff_queue.supervisor.cli.connection import OptionalJob, connect_to_broker
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
@@ -18,12 +18,7 @@ from handoff_queue.supervisor.text.sanitizing import escape_unsafe_in_json, repl
 
 
 def export(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
-        ),
-    ] = None,
+    job: OptionalJob = None,
     tenant: Annotated[
         str | None,
         typer.Option("--tenant", metavar="NAME", help="All jobs and schedules of this tenant."),

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,7 @@ from rich.text import Text
 from handoff_queue.shared.store.fleet_load import RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli import stats
@@ -185,13 +186,9 @@ class TopScreen:
         return Group(render_tree(fresh, below=1), keys)
 
 
-def _get_age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
-    return handoff.since, handoff.job_id, handoff.handoff_id
-
-
 def sort_by_start(handoffs: Iterable[RunningHandoff]) -> tuple[RunningHandoff, ...]:
     """Return the handoffs, the longest-running first."""
-    return tuple(sorted(handoffs, key=_get_age_order))
+    return tuple(sorted(handoffs, key=attrgetter("since", "job_id", "handoff_id")))
 
 
 _COLUMNS = (

@@ -18,7 +18,6 @@ from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import FinishReply, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.commit import AnsweredQuestion, Commit, VerifiedAmounts
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
-from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
@@ -392,7 +391,9 @@ class DecisionMaker:
         handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered_ids]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, info in self._store.jobs.read_handoffs(state.job_id, handoff_ids).items():
-            handoffs[handoff_id] = _make_observed_handoff(info)
+            handoffs[handoff_id] = ObservedHandoff(
+                info.state, info.lease_until, info.lost, bool(info.queue), info.waits
+            )
         checker = state.submitted.fact_checker
         is_away = (
             checker is not None and checker not in self._store.presence.load_served_specialists()
@@ -462,10 +463,6 @@ def _list_closed_handoffs(decision: JobDecision) -> tuple[HandoffId, ...]:
         if handoff_id not in open_handoffs:
             dropped_handoffs.append(handoff_id)
     return tuple(sorted(dropped_handoffs))
-
-
-def _make_observed_handoff(info: HandoffInfo) -> ObservedHandoff:
-    return ObservedHandoff(info.state, info.lease_until, info.lost, bool(info.queue), info.waits)
 
 
 def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:

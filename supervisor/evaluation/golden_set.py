@@ -177,12 +177,10 @@ class NewCase:
         if self.case.gates is not None:
             values["gates"] = self.case.gates.model_dump(mode="json", exclude_defaults=True)
         if self.case.rubric is not None:
-            values["rubric"] = _build_criteria(self.case.rubric)
+            values["rubric"] = {
+                criterion.name: criterion.means for criterion in self.case.rubric.criteria
+            }
         return json.dumps(values, ensure_ascii=False)
-
-
-def _build_criteria(rubric: Rubric) -> dict[str, str]:
-    return {criterion.name: criterion.means for criterion in rubric.criteria}
 
 
 def build_case(export: Export, name: str) -> NewCase:

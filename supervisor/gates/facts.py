@@ -17,15 +17,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate, to_nfc
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import MAX_FACTS, FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows, read_text
 from handoff_queue.supervisor.text.periods import parse_periods
-from handoff_queue.supervisor.text.plain_yaml import convert_path, read_bounded
+from handoff_queue.supervisor.text.plain_yaml import convert_path
 
 MAX_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
@@ -186,18 +185,13 @@ def _iterate_text_rows(
     Args:
         named_parts: the parts whose columns the user named.
     """
-    data = read_bounded(file, MAX_BYTES, "keep the facts that answers mention")
-    try:
-        text = decode(data)
-    except DocumentRefused as reason:
-        raise UserError(
-            f"{file} {reason}; give a .csv or .tsv with a header, or a SQLite file"
-        ) from reason
+    allowed = "a .csv or .tsv with a header, or a SQLite file"
+    text = read_text(
+        file, MAX_BYTES, if_larger="keep the facts that answers mention", allowed=allowed
+    )
     delimiter = DELIMITERS.get(file.suffix.lower())
     if delimiter is None:
-        raise UserError(
-            f"{file} is not a table; give a .csv or .tsv with a header, or a SQLite file"
-        )
+        raise UserError(f"{file} is not a table; give {allowed}")
     for line, row in iterate_rows(file, text, delimiter):
         cells: dict[str, str] = {}
         for part, column in columns.items():

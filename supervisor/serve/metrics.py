@@ -378,7 +378,9 @@ def _iterate_fleet_gauges(
     yield build_agent_gauge(WANTED_SLOTS, {agent.agent: agent.wanted_slots for agent in agents})
     yield build_agent_gauge(SLOTS, {agent.agent: agent.slots for agent in agents})
     yield build_agent_gauge(BUSY_SLOTS, {agent.agent: agent.busy for agent in agents})
-    yield build_agent_gauge(FREE_SLOTS, {agent.agent: _count_free_slots(agent) for agent in agents})
+    yield build_agent_gauge(
+        FREE_SLOTS, {agent.agent: max(0, agent.slots - agent.busy) for agent in agents}
+    )
     yield build_agent_gauge(WORKERS, {agent.agent: agent.workers for agent in agents})
     yield build_agent_gauge(DEFERRED, {agent.agent: agent.deferred for agent in agents})
     yield build_agent_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(agents, paused_handoffs))
@@ -408,10 +410,6 @@ def _count_paused_by_queue(
     for agent, handoffs in paused_handoffs.items():
         by_queue[get_queue(agent)] += handoffs
     return by_queue
-
-
-def _count_free_slots(agent: AgentStats) -> int:
-    return max(0, agent.slots - agent.busy)
 
 
 def _iterate_backlog_gauges(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:

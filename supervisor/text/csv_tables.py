@@ -7,13 +7,31 @@ import io
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """Delimiter by suffix. If the first line of a .csv has no comma, the delimiter may be `;`,
 which some spreadsheets write.
 """
+
+
+def read_text(path: Path, max_bytes: int, *, if_larger: str, allowed: str) -> str:
+    """Return the text of a file.
+
+    Args:
+        if_larger: advice for a file with more than `max_bytes` bytes.
+        allowed: the files that the caller reads, for the error about a file that is not text.
+
+    Raises:
+        UserError: the file cannot be read, is too large, or is not text.
+    """
+    try:
+        return decode(read_bounded(path, max_bytes, if_larger))
+    except DocumentRefused as reason:
+        raise UserError(f"{path} {reason}; give {allowed}") from reason
 
 
 def iterate_rows(

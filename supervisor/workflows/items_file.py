@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows
-from handoff_queue.supervisor.text.plain_yaml import convert_path, read_bounded
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, iterate_rows, read_text
+from handoff_queue.supervisor.text.plain_yaml import convert_path
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
@@ -35,13 +34,12 @@ def read_items(path: str | Path) -> Items:
             that it has no items, too many items, or a header or row that is not valid.
     """
     path = convert_path(path)
-    data = read_bounded(path, MAX_BYTES, "split it, and give each part to its own job")
-    try:
-        text = decode(data)
-    except DocumentRefused as reason:
-        raise UserError(
-            f"{path} {reason}; give lines of text, or a .csv or .tsv with a header"
-        ) from reason
+    text = read_text(
+        path,
+        MAX_BYTES,
+        if_larger="split it, and give each part to its own job",
+        allowed="lines of text, or a .csv or .tsv with a header",
+    )
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
         lines = [line for line in text.split("\n") if line.strip()]

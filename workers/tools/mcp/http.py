@@ -50,7 +50,9 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, policy: Policy, allowance: ByteAllowance) -> None:
         self._allowance = allowance
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_create_tls_context(), network_backend=_CheckedBackend(policy), retries=0
+            ssl_context=httpx2.create_ssl_context(),
+            network_backend=_CheckedBackend(policy),
+            retries=0,
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -83,10 +85,6 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 def _find_charset(headers: httpx2.Headers) -> str:
     """Return the charset of a response as the package `httpx2` reads it; "" if there is none."""
     return (httpx2.Response(200, headers=headers).charset_encoding or "").lower()
-
-
-def _create_tls_context() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()
 
 
 class _Body(httpx2.AsyncByteStream):
