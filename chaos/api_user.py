@@ -29,6 +29,8 @@ RECONNECT_S = 0.1
 """Seconds between two connections of a follower."""
 NO_ANSWER = (429, 503)
 """Statuses that ask the user to send the request again."""
+APPROVED_ANSWER, REJECTED_ANSWER = "approved", "rejected"
+"""Types of the events of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +200,6 @@ class Follower(threading.Thread):
                 fields = {}
             else:
                 fields = {}
-
-
-APPROVED_ANSWER, REJECTED_ANSWER = "approved", "rejected"
-"""Types of the events of an answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,13 @@ from handoff_queue.shared.types.usage import Usage
 LOST = "replies of several models that were lost or misnamed"
 TOO_LOW = "reservations below the price of the dearest model"
 """Names of the promises in the report."""
+BATCH_CALL_PAID_TWICE = "calls in batches that were paid twice"
+BATCH_CALL_OUTSIDE = "calls outside of a batch while there was time"
+"""Names of the promises in the report."""
+BATCH_DEADLINE_S = 3_600
+"""Deadline of a job whose calls go into batches. It is so long that no slack ends in a run."""
+NOT_BY_THE_CLI = "calls for the Claude Agent SDK that its program did not ask for"
+"""Name of the promise in the report. All other promises hold for these calls, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +287,6 @@ def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:
     return handoffs
 
 
-BATCH_CALL_PAID_TWICE = "calls in batches that were paid twice"
-BATCH_CALL_OUTSIDE = "calls outside of a batch while there was time"
-"""Names of the promises in the report."""
-BATCH_DEADLINE_S = 3_600
-"""Deadline of a job whose calls go into batches. It is so long that no slack ends in a run."""
-
-
 @dataclass(frozen=True, slots=True)
 class BatchRecords:
     """The calls of jobs whose calls go into batches."""
@@ -319,10 +319,6 @@ def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchR
 
 def _name_of(key: CallKey) -> str:
     return f"{key.job} {key.handoff}, turn {key.turn}"
-
-
-NOT_BY_THE_CLI = "calls for the Claude Agent SDK that its program did not ask for"
-"""Name of the promise in the report. All other promises hold for these calls, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,15 @@ TIDY_WITHIN_S = 30.0
 """Seconds after the last job's end for sweepers and late messages to clean up."""
 
 Progress = Callable[[str], None]
+TALLIED = ("issued", "ok", "partial", "needs_input", "failed", "dropped")
+"""The numbers in the field `tally` of a job's hash, in order."""
+SPENT = {
+    "turns": "model_calls",
+    "input_tokens": "tokens input",
+    "output_tokens": "tokens output",
+    "usd": "cost_usd",
+}
+"""Field of a job's budget -> the same amount in `counted`."""
 
 
 @dataclass(slots=True)
@@ -208,17 +217,6 @@ def running_test_bed(
             yield TestBed(fleet, model, system)
         finally:
             system.close()
-
-
-TALLIED = ("issued", "ok", "partial", "needs_input", "failed", "dropped")
-"""The numbers in the field `tally` of a job's hash, in order."""
-SPENT = {
-    "turns": "model_calls",
-    "input_tokens": "tokens input",
-    "output_tokens": "tokens output",
-    "usd": "cost_usd",
-}
-"""Field of a job's budget -> the same amount in `counted`."""
 
 
 def find_wrong_counts(client: Any) -> list[str]:

@@ -38,6 +38,8 @@ _words = random.Random()  # noqa: S311 (no secret: see `create_word`)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_words.seed)
 
+_COPY_NAME = re.compile(r"(.+)_[0-9]{4,}")
+
 
 def create_word() -> str:
     """Return 64 random bits as hexadecimal text. The word is unique but not a secret.
@@ -95,9 +97,6 @@ def parse_step_id(handoff_id: str) -> StepId:
 def parse_attempt(handoff_id: str) -> int:
     """Return the number of the attempt in the id of a handoff."""
     return int(handoff_id.rpartition(".")[2])
-
-
-_COPY_NAME = re.compile(r"(.+)_[0-9]{4,}")
 
 
 def build_copy_name(step_id: str, number: int) -> str:

@@ -26,6 +26,13 @@ from handoff_queue.supervisor.cli.display.terminal import get_stdout, print_mess
 
 COLUMNS = 80
 """Most columns of a line."""
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+FOR_NEWCOMERS = "Start here"
+"""The panel whose commands `handoff --help` describes. It shows only names of the others."""
+STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
+"""Commands that need the packages of a worker. The other commands need the client only."""
+HAVE_LOGS = frozenset({"supervisor", "worker", "serve", "mcp"})
+"""Commands that become a process with a log. The log names the unknown variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,6 @@ def _print_lines(commands: Mapping[str, Entry], width: int | None = None) -> Non
         console.print(Text.assemble("  ", (name.ljust(width), "bold cyan"), f"  {entry.line}"))
 
 
-HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
-
-
 def _build_entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for panel, commands in panels.items():
@@ -103,8 +107,6 @@ def _build_entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, E
     return entries
 
 
-FOR_NEWCOMERS = "Start here"
-"""The panel whose commands `handoff --help` describes. It shows only names of the others."""
 ENTRIES = _build_entries({
     FOR_NEWCOMERS: {
         "run": ("run:run", "Run a job and wait for its answer. Needs no key and no Redis."),
@@ -170,10 +172,6 @@ ENTRIES = _build_entries({
     },
 })  # fmt: skip
 """All commands, in the order of `handoff help`."""
-STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
-"""Commands that need the packages of a worker. The other commands need the client only."""
-HAVE_LOGS = frozenset({"supervisor", "worker", "serve", "mcp"})
-"""Commands that become a process with a log. The log names the unknown variables."""
 
 
 class OneCommand(TyperCommand):

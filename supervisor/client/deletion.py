@@ -25,6 +25,11 @@ from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.job_result import find_job_of_letter
 from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
+JOBS_AT_ONCE = 100
+LOOK_AGAIN_S = 0.2
+"""Seconds between two looks at jobs that were cancelled and have not ended."""
+OPEN = frozenset(status for status in JobStatus if not status.has_ended)
+
 
 def delete_job(store: Store, job_id: JobId) -> None:
     """Delete a job and its child jobs, the lowest first, so that a crash leaves no orphans.
@@ -50,12 +55,6 @@ def check_ended(info: JobInfo) -> None:
         if info.parent:
             remedy = f"it stops when {info.parent} stops; try again then"
         raise UserError(f"{info.job_id} has not ended yet: {remedy}")
-
-
-JOBS_AT_ONCE = 100
-LOOK_AGAIN_S = 0.2
-"""Seconds between two looks at jobs that were cancelled and have not ended."""
-OPEN = frozenset(status for status in JobStatus if not status.has_ended)
 
 
 class TenantDeletion(Message):

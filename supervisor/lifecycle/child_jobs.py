@@ -39,6 +39,20 @@ MIN_TIME_LEFT_SHARE = 0.05
 """Part of the parent's remaining time that is left after the child's end, at most
 `LAST_CHANCE_S`.
 """
+CHILD_JOB_SPEC = SpecialistSpec(
+    name=CHILD_JOB_SPECIALIST,
+    description=(
+        "Takes a part of the request that needs several specialists, and plans and supervises a"
+        " team for it. Expensive. Not for work that one specialist can do alone."
+    ),
+    instructions=(
+        "A child job runs a separate job: its planner, its steps and its assessor have their"
+        " own instructions."
+    ),
+)
+"""The specialist that planners see. Its instructions are unused: the roles of the child job
+have their own.
+"""
 
 
 def compute_child_limits(state: JobState) -> JobLimits:
@@ -191,22 +205,6 @@ def _describe_layer(layer: ChildJobLayer, *, is_first: bool) -> str:
     return (
         f"below them, at depth {layer.depth}, {teams} at most, out of what those above them may use"
     )
-
-
-CHILD_JOB_SPEC = SpecialistSpec(
-    name=CHILD_JOB_SPECIALIST,
-    description=(
-        "Takes a part of the request that needs several specialists, and plans and supervises a"
-        " team for it. Expensive. Not for work that one specialist can do alone."
-    ),
-    instructions=(
-        "A child job runs a separate job: its planner, its steps and its assessor have their"
-        " own instructions."
-    ),
-)
-"""The specialist that planners see. Its instructions are unused: the roles of the child job
-have their own.
-"""
 
 
 def may_have_children(submitted: JobSubmitted) -> bool:

@@ -94,6 +94,7 @@ MAX_CONDITIONS = 5_000
 """Most conditions that one decision checks: 100,000 rows take 20 decisions, within
 `supervisor.engine.decision_maker.MAX_DECISIONS`.
 """
+ALL_SKIPPED = "the steps that it depends on were skipped"
 
 
 def decide(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
@@ -406,9 +407,6 @@ def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
     if now < state.working_deadline:
         return (ask_role(state, Role.SYNTHESIZER),)
     return (ChooseAnswer(AnswerMethod.MERGED),)
-
-
-ALL_SKIPPED = "the steps that it depends on were skipped"
 
 
 def find_ready_steps(state: JobState, now: float) -> list[StepId]:

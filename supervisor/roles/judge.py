@@ -52,6 +52,14 @@ MAX_TEXT_CHARS = 600
 MAX_SOURCES = 3
 """Most sources of a claim in a brief."""
 _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
+MAX_RESULT_CHARS = 80_000
+"""Most characters of results and their evidence in one brief. Each point gets an equal part."""
+MAX_CLAIMS = 100
+"""Most claims of one result in a brief."""
+_REVIEW_JOB = (
+    "Decide for each point below who is right: the writer, with the result shown, or the assessor,"
+    " with the repeated demand. One point a line:"
+)
 
 
 def build_judge_brief(conflicts: Conflicts) -> str:
@@ -212,16 +220,6 @@ def show_claim(claim: Claim) -> JsonValue:
         **parts,
         "evidence": evidence,
     }
-
-
-MAX_RESULT_CHARS = 80_000
-"""Most characters of results and their evidence in one brief. Each point gets an equal part."""
-MAX_CLAIMS = 100
-"""Most claims of one result in a brief."""
-_REVIEW_JOB = (
-    "Decide for each point below who is right: the writer, with the result shown, or the assessor,"
-    " with the repeated demand. One point a line:"
-)
 
 
 def list_judge_payloads(state: JobState) -> tuple[BlobRef, ...]:

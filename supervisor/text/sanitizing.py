@@ -19,27 +19,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 """Control characters other than tab and line feed, which include terminal escapes. Characters that
 change the reading direction. U+2028 and U+2029, at which some programs end a line.
 """
-
-
-def replace_unsafe(text: str) -> str:
-    """Return the text with U+FFFD in place of each unsafe character. It is not escaped for HTML."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
-
-
-def flatten_to_line(text: str) -> str:
-    """Return the safe text on one line, with single spaces."""
-    return " ".join(replace_unsafe(text).split())
-
-
-def escape_unsafe_in_json(text: str) -> str:
-    """Return the same JSON with unsafe characters in its strings as escapes."""
-
-    def escape(unsafe: re.Match[str]) -> str:
-        return f"\\u{ord(unsafe[0]):04x}"
-
-    return _CONTROL.sub(escape, text)
-
-
 _REMOTE = r"\s*+(?:<\s*+)?+(?:https?:)?+[/\\]{2}"
 """Begin of the address of another host. It never goes back, because two neighbouring patterns of
 blanks would take hours for 100,000 blanks.
@@ -62,6 +41,25 @@ MAX_BRACKETS = 5_000
 """Bounds of an answer whose images are looked at one by one. The parser takes a second for 100,000
 characters, and for 5,000 brackets. In larger answers all images become text.
 """
+
+
+def replace_unsafe(text: str) -> str:
+    """Return the text with U+FFFD in place of each unsafe character. It is not escaped for HTML."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def flatten_to_line(text: str) -> str:
+    """Return the safe text on one line, with single spaces."""
+    return " ".join(replace_unsafe(text).split())
+
+
+def escape_unsafe_in_json(text: str) -> str:
+    """Return the same JSON with unsafe characters in its strings as escapes."""
+
+    def escape(unsafe: re.Match[str]) -> str:
+        return f"\\u{ord(unsafe[0]):04x}"
+
+    return _CONTROL.sub(escape, text)
 
 
 def without_foreign_images(text: str) -> str:

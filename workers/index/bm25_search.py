@@ -18,25 +18,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 from handoff_queue.shared.text.search_words import find_words, separate_cjk
-from handoff_queue.workers.index.writer import ORDINAL_BITS
-
-
-def build_prefix_queries(words: Iterable[str]) -> list[str]:
-    """Return queries for passages with a word that begins like one of the words. The beginning
-    is two thirds of a word, and at least four characters. Shorter words are left out.
-    """
-    prefixes: list[str] = []
-    for word in words:
-        if len(word) >= 4:
-            prefix = word[: max(4, len(word) * 2 // 3)]
-            prefixes.append(f"{build_phrase_query(prefix)} *")
-    return prefixes
-
-
-def build_phrase_query(word: str) -> str:
-    """Return a query for passages with the word."""
-    return '"' + separate_cjk(word).strip().replace('"', '""') + '"'
-
+from handoff_queue.workers.index.database import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0
 """Occurrences in the text that a word in the heading counts as."""
@@ -66,7 +48,6 @@ _SIMILAR = 3
 """Similar words that are searched for a misspelt word."""
 _SIMILAR_OF_ALL = 50
 """Similar words of the whole index. Many of these words may be in documents of other jobs only."""
-
 _IN_SCOPE = f"(rowid >> {ORDINAL_BITS}) IN (SELECT id FROM temp.scope)"  # noqa: S608 - constants only
 _COUNT = f"SELECT count(*) FROM words WHERE words MATCH ? AND {_IN_SCOPE}"  # noqa: S608 - constants only
 _PASSAGES = f"""
@@ -76,6 +57,23 @@ _PASSAGES = f"""
     ))
     FROM json_each(?)
 """  # noqa: S608 - constants only
+
+
+def build_prefix_queries(words: Iterable[str]) -> list[str]:
+    """Return queries for passages with a word that begins like one of the words. The beginning
+    is two thirds of a word, and at least four characters. Shorter words are left out.
+    """
+    prefixes: list[str] = []
+    for word in words:
+        if len(word) >= 4:
+            prefix = word[: max(4, len(word) * 2 // 3)]
+            prefixes.append(f"{build_phrase_query(prefix)} *")
+    return prefixes
+
+
+def build_phrase_query(word: str) -> str:
+    """Return a query for passages with the word."""
+    return '"' + separate_cjk(word).strip().replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ MAX_BYTES = 4 << 30
 """Bytes of a file above which a new file replaces it. Documents in use are then indexed again."""
 BUSY_S = 30.0
 """Seconds that a writer waits for the batches of other processes."""
+ORDINAL_BITS = 20
+"""Bits of a passage's id for its number in the document. The higher bits are the document's
+id. A document has at most 2**20 passages in the index.
+"""
 _RETRY_S = 0.01
 _APPLICATION_ID = 0x48414F46
 _MAX_IDLE_CONNECTIONS = 4
@@ -36,8 +40,8 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
     PRAGMA user_version = {SCHEMA_VERSION};
 """  # noqa: E501 - lines of a text
-"""SQL of an empty index. The id of a passage is document << 20 | ordinal, so that the document
-of a match is known without a join.
+"""SQL of an empty index. The id of a passage is document << ORDINAL_BITS | ordinal, so that the
+document of a match is known without a join.
 """
 
 

@@ -63,6 +63,14 @@ MAX_OPEN = 50
 MAX_LINES = 500
 """Most lines or rows of one section."""
 _SECTIONS_OF_THE_DRAWING = ("plan",)
+Version = Annotated[int, Query(ge=0, le=MAX_VERSION)]
+LastEventId = Annotated[int | None, Header(ge=0, le=MAX_VERSION)]
+HIGHER_LIMITS = {
+    "max_usd": AmountField("max_microusd", 1_000_000, MAX_USD, "2.50"),
+    "max_turns": AmountField("max_turns", 1, MAX_COUNT, "400"),
+}
+"""Fields of a retry that raise a limit of the job."""
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,18 +329,6 @@ def _describe_awaited_processes(
         busy = load.count_busy_slots(agent)
         return f"waits for {agent}: {busy} of {served[agent].slots} slots are busy"
     return f"waits for {agent}, which no worker serves"
-
-
-Version = Annotated[int, Query(ge=0, le=MAX_VERSION)]
-LastEventId = Annotated[int | None, Header(ge=0, le=MAX_VERSION)]
-
-HIGHER_LIMITS = {
-    "max_usd": AmountField("max_microusd", 1_000_000, MAX_USD, "2.50"),
-    "max_turns": AmountField("max_turns", 1, MAX_COUNT, "400"),
-}
-"""Fields of a retry that raise a limit of the job."""
-
-router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 
 @router.get("")

@@ -36,6 +36,22 @@ NEXT_TIMES = 3
 """Next times of each schedule on the page."""
 
 router = APIRouter(prefix="/schedules", include_in_schema=False)
+LABELS = {
+    "name": "Name",
+    "cron": "Cron expression, such as 0 9 * * mon-fri or @daily",
+    "timezone": "Time zone",
+    "overlap": "While an earlier job runs",
+    "missed": "Missed slots to make up for",
+    "max_usd_per_month": "Most US dollars of a month",
+    "text": "Request",
+    "tenant": "Tenant",
+}
+"""The labels of the form. The errors of the form name them."""
+OF_SCHEDULE = ("name", "cron", "timezone", "overlap", "missed")
+"""Fields of `ScheduleBody` that the form has as a text. '' leaves the field out."""
+OF_JOB = ("text", "tenant")
+"""Fields of the schedule's `JobBody` that the form has as a text."""
+MAX_OF_A_MONTH = AmountField("max_microusd_per_month", 1_000_000, MAX_USD, "20")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,24 +156,6 @@ async def _get_owner(request: Request, visit: Visit) -> str:
         return visit.access.tenant
     form = await request.form()
     return str(form.get("tenant", "")) or DEFAULT_TENANT
-
-
-LABELS = {
-    "name": "Name",
-    "cron": "Cron expression, such as 0 9 * * mon-fri or @daily",
-    "timezone": "Time zone",
-    "overlap": "While an earlier job runs",
-    "missed": "Missed slots to make up for",
-    "max_usd_per_month": "Most US dollars of a month",
-    "text": "Request",
-    "tenant": "Tenant",
-}
-"""The labels of the form. The errors of the form name them."""
-OF_SCHEDULE = ("name", "cron", "timezone", "overlap", "missed")
-"""Fields of `ScheduleBody` that the form has as a text. '' leaves the field out."""
-OF_JOB = ("text", "tenant")
-"""Fields of the schedule's `JobBody` that the form has as a text."""
-MAX_OF_A_MONTH = AmountField("max_microusd_per_month", 1_000_000, MAX_USD, "20")
 
 
 @router.get("/new")

@@ -70,6 +70,19 @@ MAX_TASKS = 100
 MIN_S = 0.5
 """Least seconds between two states of one task. A job may have thousands of events a second."""
 Send = Callable[[JobTask], Awaitable[None]]
+LISTEN = "subscriptions/listen"
+"""The method whose answer is a stream of notifications."""
+MISSING_CAPABILITY = -32_021
+"""The code for a client that did not declare an extension (MCP 2026-07-28)."""
+_INSTRUCTIONS = (
+    "A queue for teams of LLM specialists. `submit` stores a job and returns its id. A job takes"
+    " minutes: read `status`, `events` or `result` with the id. A job with the status `waiting`"
+    " needs a person: show the question in `result` to the person, and then send the decision with"
+    " `approve` or `reject`."
+)
+Context = ServerRequestContext[Any, Any]
+AccessOf = Callable[[Context, AccessLevel], Access]
+"""Returns the access of the caller of a request. Raises Problem if the access level is too low."""
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -150,21 +163,6 @@ async def _follow(access: Access, job_id: JobId, send: Send) -> None:
 def _get_state(task: JobTask) -> tuple[object, ...]:
     """Return the parts of a task whose change is a new state."""
     return (task.status, task.status_message, tuple(task.input_requests or ()))
-
-
-LISTEN = "subscriptions/listen"
-"""The method whose answer is a stream of notifications."""
-MISSING_CAPABILITY = -32_021
-"""The code for a client that did not declare an extension (MCP 2026-07-28)."""
-_INSTRUCTIONS = (
-    "A queue for teams of LLM specialists. `submit` stores a job and returns its id. A job takes"
-    " minutes: read `status`, `events` or `result` with the id. A job with the status `waiting`"
-    " needs a person: show the question in `result` to the person, and then send the decision with"
-    " `approve` or `reject`."
-)
-Context = ServerRequestContext[Any, Any]
-AccessOf = Callable[[Context, AccessLevel], Access]
-"""Returns the access of the caller of a request. Raises Problem if the access level is too low."""
 
 
 def make_server(access_of: AccessOf) -> Server[Any]:
