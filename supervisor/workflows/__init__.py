@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.workflows.items_file import Items, read_items
-from handoff_queue.supervisor.workflows.library import (
-    load_built_in_workflows,
-    read_named_workflow,
-    read_workflow,
-)
+from handoff_queue.supervisor.workflows.library import read_named_workflow, read_workflow
 from handoff_queue.supervisor.workflows.parser import parse_workflow
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow
 
@@ -15,7 +11,6 @@ __all__ = [
     "ForEach",
     "Items",
     "Workflow",
-    "load_built_in_workflows",
     "parse_workflow",
     "read_items",
     "read_named_workflow",

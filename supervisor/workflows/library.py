@@ -56,11 +56,6 @@ def read_named_workflow(name: str, dirs: Sequence[Path] = (), *, otherwise: str)
     return read_workflow_file(known[name])
 
 
-def load_built_in_workflows() -> list[Workflow]:
-    """Return the built-in workflows, sorted by name."""
-    return [read_workflow_file(path) for _, path in sorted(_find_files(BUILT_IN).items())]
-
-
 def _find_files(folder: Path) -> dict[str, Path]:
     """Return the workflow files of a folder by name. Hidden files are ignored.
 

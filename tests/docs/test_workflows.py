@@ -12,7 +12,6 @@ from handoff_queue.supervisor.workflows import (
     ForEach,
     Items,
     Workflow,
-    load_built_in_workflows,
     read_items,
     read_workflow,
 )
@@ -32,6 +31,7 @@ from handoff_queue.supervisor.workflows.parser import (
 from handoff_queue.supervisor.workflows.template import ITEM, REQUEST
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import blocks, coded, rows, sections, spans, text_of
+from tests.supervisor.workflows.workflow_files import read_built_in_workflows
 
 GUIDE = sections(text_of("how-to/workflows"))
 SECTIONS = sections(text_of("reference/workflow-files"))
@@ -92,10 +92,9 @@ def test_the_limits_are_the_codes() -> None:
 
 def test_the_built_in_ones_are_listed_with_their_steps() -> None:
     listed = {coded(row[0]): row[2] for row in rows(GUIDE["Start from a built-in workflow"])}
+    built_in = read_built_in_workflows()
 
-    assert list(listed) == [workflow.name for workflow in load_built_in_workflows()]
+    assert list(listed) == [workflow.name for workflow in built_in]
     assert all(
-        f"`{step.id}`" in listed[workflow.name]
-        for workflow in load_built_in_workflows()
-        for step in workflow.steps
+        f"`{step.id}`" in listed[workflow.name] for workflow in built_in for step in workflow.steps
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.workflows import Workflow, load_built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from handoff_queue.supervisor.workflows.expansion import (
     MAX_DEPENDENCIES,
     MAX_PLAN_CHARS,
@@ -23,7 +23,11 @@ from handoff_queue.supervisor.workflows.expansion import (
 )
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.machine_pace import slowdown
-from tests.supervisor.workflows.workflow_files import make_workflow, write_workflow
+from tests.supervisor.workflows.workflow_files import (
+    make_workflow,
+    read_built_in_workflows,
+    write_workflow,
+)
 
 LOOK = "id: look, specialist: researcher, task: 'Look at {item}', for_each: lines"
 WRITE = "id: write, specialist: writer, task: 'Write {request}', depends_on: look"
@@ -274,7 +278,7 @@ def test_ten_thousand_rows_become_a_plan_in_less_than_a_second(
 
 
 @pytest.mark.parametrize(
-    "definition", load_built_in_workflows(), ids=lambda definition: definition.name
+    "definition", read_built_in_workflows(), ids=lambda definition: definition.name
 )
 def test_built_in_workflows_hand_work_to_built_in_specialists(definition: Workflow) -> None:
     assert set(definition.specialists) <= {path.stem for path in BUILT_IN.glob("*.md")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from handoff_queue.supervisor.workflows import Items, Workflow, read_workflow
+from handoff_queue.supervisor.workflows.library import BUILT_IN
 
 
 def write_workflow(folder: Path, steps: str, head: str = "description: A test.\n") -> Path:
@@ -26,3 +27,8 @@ def numbered_rows(count: int) -> Items:
 
 def make_workflow(folder: Path, steps: str, head: str = "description: A test.\n") -> Workflow:
     return read_workflow(str(write_workflow(folder, steps, head)))
+
+
+def read_built_in_workflows() -> list[Workflow]:
+    """Return the built-in workflows, sorted by name."""
+    return [read_workflow(path.stem) for path in sorted(BUILT_IN.glob("*.yaml"))]
