@@ -1,4 +1,5 @@
-"""A user of the HTTP API of `handoff serve`, and followers of events.
+"""A user of the HTTP API of `handoff serve`, followers of events, and the records of the users with
+the promises that they check.
 
 There are several servers, and each is killed while it works. Each request goes to the next server,
 as a load balancer sends it. The user sends a request again until an answer comes.

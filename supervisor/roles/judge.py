@@ -1,5 +1,8 @@
 """The judge's brief, which holds contradicting claims and their evidence, and its answer: the
 claims of each conflict that stand.
+
+The judge's second brief is about points that the assessor repeats. Its answer says whether the
+writer or the assessor is right.
 """
 
 from __future__ import annotations
