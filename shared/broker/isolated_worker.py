@@ -24,16 +24,18 @@ def limit_wait_for_threads(exit_code: int) -> None:
     Call this when the work of the process is done. A process that ends without its threads
     ends with `exit_code`.
     """
+    # Python 3.12 starts no thread in the hook, so the thread starts now and waits for the hook
+    main_thread_ended = threading.Event()
+    threading.Thread(
+        target=_end, args=(main_thread_ended, exit_code), name="end", daemon=True
+    ).start()
     # Python has no public hook that runs before it waits for threads: `atexit` functions run
     # after that.
-    threading._register_atexit(_start_to_end, exit_code)  # type: ignore[attr-defined]
+    threading._register_atexit(main_thread_ended.set)  # type: ignore[attr-defined]
 
 
-def _start_to_end(exit_code: int) -> None:
-    threading.Thread(target=_end, args=(exit_code,), name="end", daemon=True).start()
-
-
-def _end(exit_code: int) -> None:
+def _end(main_thread_ended: threading.Event, exit_code: int) -> None:
+    main_thread_ended.wait()
     time.sleep(LAST_S)
     os._exit(exit_code)
 

@@ -15,6 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
 
+start = threading.Thread.start
+
+
+def start_as_python_3_12(thread):
+    if threading._SHUTTING_DOWN:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+
+
+threading.Thread.start = start_as_python_3_12
+
 {leaves_behind}
 limit_wait_for_threads({exit_code})
 """
