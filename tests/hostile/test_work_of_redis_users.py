@@ -23,7 +23,7 @@ from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.types.audit import AuditAction
-from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 from handoff_queue.shared.types.events import (
     AnsweredCall,
     Approved,
@@ -45,6 +45,7 @@ from tests.doubles.jobs import (
 )
 from tests.hostile.redis_commands import OTHER_JOB
 from tests.hostile.redis_with_users import Server
+from tests.system_users import refused_commands
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,36 @@ def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
     assert [(entry.action, entry.detail) for entry in entries] == [
         (AuditAction.REFUSE, f"key {keys.TOKENS}")
     ]
+
+
+@pytest.mark.parametrize("user", ["console", "admin"])
+def test_a_deletion_of_a_tenant_is_no_refused_command_in_the_audit(
+    server: Server, user: str
+) -> None:
+    address = server.users.build_url(user, server.address)
+    jobs = client.connect(address)
+    with (
+        server.store("supervisor") as supervisor,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        issue(supervisor, a_job(supervisor), "find.1", role="analyst")
+        refused_commands(admin)
+
+        jobs.delete_tenant("acme", wait_s=0)
+
+        assert refused_commands(admin) == []
+    jobs.store.connection.close()
+
+
+def test_a_client_that_may_not_delete_a_tenant_learns_which_redis_user_may(
+    server: Server,
+) -> None:
+    jobs = client.connect(server.users.build_url("client", server.address))
+
+    with pytest.raises(StoreError, match="a user with this right, such as `console`"):
+        jobs.delete_tenant("acme", wait_s=0)
+
+    jobs.store.connection.close()
 
 
 def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> None:

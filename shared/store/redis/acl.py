@@ -494,7 +494,11 @@ def build_console_access(specialists: Sequence[str]) -> RedisRights:
         ),
         read_only_keys=client.read_only_keys,
         channels=client.channels,
-        selectors=(*client.selectors, Selector(("del",), (keys.verified_usage("*", "*"),))),
+        selectors=(
+            *client.selectors,
+            # of a deleted tenant
+            Selector(("del",), (keys.verified_usage("*", "*"), f"{keys.WAITING}*/*")),
+        ),
     )
 
 

@@ -105,6 +105,10 @@ CODES = (
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
 )
 """Redis's error codes, and their meaning for a user."""
+NOT_ALLOWED = (
+    "the Redis user in HANDOFF_REDIS_URL may not do this: use the URL of a user with this right,"
+    " such as `console` or `admin` of `handoff keys init --redis`"
+)
 CLUSTER = (
     "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL,"
     " or its sentinels"
@@ -390,7 +394,10 @@ def _translate_error(error: redis.RedisError, url_name: str) -> StoreError:
         return StoreRefusesWrites(_rename_url(url_name, explanation))
     if explanation:
         return StoreUnavailable(_rename_url(url_name, explanation))
-    return StoreError(f"Redis refused the command: {text}")
+    reason = f"Redis refused the command: {text}"
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        reason = _rename_url(url_name, f"{NOT_ALLOWED} ({text})")
+    return StoreError(reason)
 
 
 def _rename_url(url_name: str, explanation: str) -> str:
