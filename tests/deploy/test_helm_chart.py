@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -24,7 +28,7 @@ from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.deploy.helm import CHART, Helm, unpack_helm
-from tests.docs.pages import text_of
+from tests.docs.pages import sections, text_of
 from tests.docs.test_samples import check_handoff, check_variables
 from tests.doubles.jobs import a_job, issue
 from tests.supervisor.serve.conftest import LOCAL, URL
@@ -255,12 +259,55 @@ def test_variables_are_known_settings_and_secrets_come_by_reference(helm: Helm) 
         assert (plain.get("HANDOFF_LOG_LEVEL") == "INFO") is is_agent
 
 
-def test_each_pod_mounts_the_secret_of_its_part_and_no_other(helm: Helm, tmp_path: Path) -> None:
-    """The documented command makes a folder for each Secret."""
+def make_documented_keys(folder: Path) -> None:
+    """Run the command of the page that makes the keys and the folders."""
     (command,) = re.findall(r"\$ handoff (keys init .+)", text_of("how-to/deploy-on-kubernetes"))
     arguments = command.split()[1:]
-    arguments[1] = str(tmp_path)
+    arguments[1] = str(folder)
     load_command("keys").main(arguments, standalone_mode=False)
+
+
+def read_documented_shell(heading: str) -> str:
+    """Return the first shell commands under a heading of the page."""
+    page = sections(text_of("how-to/deploy-on-kubernetes"))[heading]
+    return textwrap.dedent(page.partition("```text\n")[2].partition("```")[0])
+
+
+def test_a_rotation_gives_each_pod_the_public_key_before_one_pod_signs_with_the_private_key(
+    tmp_path: Path,
+) -> None:
+    keys = tmp_path / "keys"
+    make_documented_keys(keys)
+    key_before = (keys / "supervisor" / "signing.key").read_bytes()
+    program = 'handoff() { "$PYTHON" -m handoff_queue.supervisor.cli.main "$@"; }\n'
+
+    subprocess.run(
+        ["bash", "-e", "-c", program + read_documented_shell("Rotate a key")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": sys.executable},
+        check=True,
+        timeout=120,
+    )
+    keyrings = {file.read_bytes() for file in keys.glob("*/keyring.json")}
+    key_after_copies = (keys / "supervisor" / "signing.key").read_bytes()
+    make_documented_keys(keys)
+
+    assert keyrings == {(keys / "keyring.json").read_bytes()}
+    assert key_after_copies == key_before
+    rotated_key = (keys / "supervisor.key").read_bytes()
+    assert (keys / "supervisor" / "signing.key").read_bytes() == rotated_key != key_before
+
+
+def test_the_commands_that_make_the_secrets_may_run_again() -> None:
+    commands = read_documented_shell("Make the secrets")
+
+    assert commands.count("create secret") == 1
+    assert re.search(r"create secret .+ --dry-run=client -o yaml \| kubectl apply -f -", commands)
+
+
+def test_each_pod_mounts_the_secret_of_its_part_and_no_other(helm: Helm, tmp_path: Path) -> None:
+    """The documented command makes a folder for each Secret."""
+    make_documented_keys(tmp_path)
     folders = {path.name: {file.name for file in path.iterdir()} for path in tmp_path.glob("*/")}
 
     for name, deployment in of_kind(helm.template(), "Deployment").items():
