@@ -92,9 +92,7 @@ def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
 
 
 @pytest.mark.parametrize("user", ["console", "admin"])
-def test_redis_refuses_no_command_of_a_deletion_of_a_tenant(
-    server: Server, user: str
-) -> None:
+def test_redis_refuses_no_command_of_a_deletion_of_a_tenant(server: Server, user: str) -> None:
     address = server.users.build_url(user, server.address)
     jobs = client.connect(address)
     with (
