@@ -278,9 +278,8 @@ class RunRecords:
     def _surplus(self) -> Counter[CallKey]:
         """Number of repetitions of each call that the provider's planned faults do not explain."""
         surplus = Counter(call.key for call in self.calls)
-        jobs = {job.name: job for job in self.everyone}
         for key in surplus:
-            if job := jobs.get(key.job):
+            if job := self._jobs_by_name.get(key.job):
                 surplus[key] -= self._count_planned_tries(job, key) + self._refusal_counts[key]
         return +surplus
 
@@ -387,8 +386,24 @@ class RunRecords:
 
     @property
     def was_hit(self) -> bool:
-        """True if a strike hit a process with a running handoff."""
-        return any(self._hit_by(strike) for strike in self.strikes)
+        """True if a strike hit a process with a running handoff whose recovery has a promised
+        time.
+        """
+        for strike in self.strikes:
+            if any(map(self._has_promised_time, self._hit_by(strike))):
+                return True
+        return False
+
+    def _has_promised_time(self, handoff: Handoff) -> bool:
+        """Return whether there is a promise for the recovery of a handoff. There is none for the
+        Claude Agent SDK: the next process first starts a program of 400 MB.
+        """
+        name, handoff_id = handoff
+        return not self._jobs_by_name[name].is_external_step(handoff_id)
+
+    @cached_property
+    def _jobs_by_name(self) -> dict[str, PlannedJob]:
+        return {job.name: job for job in self.everyone}
 
     def _hit_by(self, strike: Strike) -> list[Handoff]:
         """Return the running handoffs whose last caller was struck."""
@@ -446,18 +461,18 @@ class RunRecords:
         return min((at for at in times if at > strike.at), default=None)
 
     @property
-    def longest_recovery_s(self) -> float | None:
-        """Longest recovery in seconds without another strike; None if there was no such recovery. A
-        handoff of the Claude Agent SDK is left out. Its next process first starts a program of 400
-        MB, for which there is no promise.
-        """
-        jobs = {job.name: job for job in self.everyone}
-        seconds: list[float] = []
+    def promised_recoveries(self) -> list[Recovery]:
+        """Recoveries that have a promised time: those without another strike."""
+        recoveries: list[Recovery] = []
         for recovery in self.recoveries:
-            name, handoff_id = recovery.handoff
-            if recovery.is_alone and not jobs[name].is_external_step(handoff_id):
-                seconds.append(recovery.seconds)
-        return max(seconds, default=None)
+            if recovery.is_alone and self._has_promised_time(recovery.handoff):
+                recoveries.append(recovery)
+        return recoveries
+
+    @property
+    def longest_recovery_s(self) -> float | None:
+        """Longest of the promised recoveries in seconds; None if there was none."""
+        return max((recovery.seconds for recovery in self.promised_recoveries), default=None)
 
     @property
     def longest_joint_recovery_s(self) -> float | None:
@@ -473,9 +488,7 @@ class RunRecords:
         """Calls that arrived when no job needed their results. Calls of a process that was
         stopped just before the call are left out.
         """
-        unneeded_periods = UnneededPeriods(
-            {job.name: job for job in self.everyone}, self.job_records
-        )
+        unneeded_periods = UnneededPeriods(self._jobs_by_name, self.job_records)
         lines: list[str] = []
         for call in self.calls:
             since = unneeded_periods.since(call.key, call.at)

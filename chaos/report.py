@@ -98,13 +98,13 @@ def _lines(deviations: Mapping[str, str]) -> list[str]:
 
 
 def _recovery(records: RunRecords) -> Promise:
-    """Return the promise of the recovery time. Only recoveries without another strike count.
-    The promise is broken if a handoff was hit and no recovery was measured.
+    """Return the promise of the recovery time. The promise is broken if a handoff was hit and no
+    recovery was measured.
     """
     within = records.lease_s + RECOVERY_S
     late: list[str] = []
-    for recovery in records.recoveries:
-        if recovery.is_alone and recovery.seconds > within:
+    for recovery in records.promised_recoveries:
+        if recovery.seconds > within:
             late.append(
                 f"{recovery.strike.fault} {recovery.strike.target} {recovery.strike.point}: "
                 f"{' '.join(recovery.handoff)} after {recovery.seconds:.1f} s"

@@ -99,6 +99,8 @@ def test_the_recovery_of_a_handoff_of_the_claude_agent_sdk_has_no_promised_time(
     assert own.longest_recovery_s == 26.5
     assert external.longest_recovery_s is None
     assert external.longest_joint_recovery_s == 26.5
+    assert "longest recovery" in find_broken_promises(own)
+    assert "longest recovery" not in find_broken_promises(external)
 
 
 def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill() -> None:
