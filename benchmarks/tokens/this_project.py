@@ -51,7 +51,8 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             (Path(folder) / f"{name}.md").write_text(text)
-        with running_system(server, settings=settings, specialists=Path(folder)) as system:
+        own_folder = Path(folder) if files else ()  # the system refuses an empty folder
+        with running_system(server, settings=settings, specialists=own_folder) as system:
             answers: list[str] = []
             for job in all_jobs():
                 request = Request(

@@ -13,7 +13,10 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.critical_path import run_jobs
 from benchmarks.table import HEAD
+from benchmarks.tokens.__main__ import MODEL, SYSTEMS, measure
 from benchmarks.tokens.__main__ import main as compare_tokens
+from benchmarks.tokens.jobs import all_jobs
+from benchmarks.tokens.prompt_cache import MIN_TOKENS
 from tests import forked_processes
 
 pytestmark = pytest.mark.slow
@@ -49,6 +52,14 @@ def test_the_table_of_tokens_has_a_line_for_the_agent_by_hand(
     output = capsys.readouterr().out.splitlines()
     rows = [line.split(" | ") for line in output if line.startswith("| by hand, one agent | ")]
     assert int(rows[0][2].replace(",", "")) > 0, "the input tokens"
+
+
+def test_the_tokens_of_this_project_with_built_in_specialists_are_counted() -> None:
+    system = next(system for system in SYSTEMS if system.name == "this project, single")
+
+    row = measure(system, MODEL, MIN_TOKENS)
+
+    assert row.spending.calls == 2 * len(all_jobs())
 
 
 @pytest.mark.alone
