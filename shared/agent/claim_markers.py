@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from operator import itemgetter
 
-from handoff_queue.shared.agent.quote_verification import FoldedText, QuoteSpan
+from handoff_queue.shared.agent.quote_verification import FoldedText
 from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
 from handoff_queue.shared.types.handoff import Claim
 
@@ -97,18 +97,9 @@ def _find_end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None
         if len(words) < MIN_CHARS:
             continue
         span = folded.find(words)
-        if span is not None and _is_of_whole_words(span, folded.text):
+        if span is not None:
             return _skip_link(span.end, folded.text)
     return None
-
-
-def _is_of_whole_words(span: QuoteSpan, text: str) -> bool:
-    """Return whether the span cuts no word at its beginning or at its end."""
-    before = text[max(0, span.start - 1) : span.start]
-    after = text[span.end : span.end + 1]
-    cuts_first_word = before.isalnum() and text[span.start].isalnum()
-    cuts_last_word = after.isalnum() and text[span.end - 1].isalnum()
-    return not cuts_first_word and not cuts_last_word
 
 
 def _skip_link(end: int, text: str) -> int:

@@ -23,8 +23,6 @@ from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import compute_digest
 
 MAX_QUOTE_CHARS = 2_000
-_SHORT_CHARS = 4
-"""A shorter quote must be between word boundaries: "5" is not a quote from "15"."""
 _LIKE = str.maketrans(
     {
         **dict.fromkeys("‘’‚‛´", "'"),
@@ -78,8 +76,22 @@ _MIN_SIDE_CHARS = 3
 """Letters and digits of the beginning and of the end of a passage, at least."""
 _MAX_PASSAGES = 1_000
 """Passages that a search looks at."""
-_FIRST_WITHOUT_SPACES = "\u2e80"
-"""First character of the scripts without spaces between words."""
+_WITHOUT_SPACES = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
+"""A character of a script without spaces between words: of Thai, Lao, Tibetan, Burmese, Khmer,
+Chinese, Japanese and others.
+"""
+_FIGURE_SEPARATOR = re.compile(r"(?<=\d)[.,'’٫٬\u00a0\u2007\u2009\u202f](?=\d)")
+"""A decimal point, or a separator of thousands, in a figure."""
+_BEFORE_DIGITS = re.compile(r"(?:(?<![^\W_])(?<![)\]}%°+\-])[+\-±−–]|(?<![\w.)\]}])\.)(?=\.?\d)")
+"""A sign, or a decimal point without a digit before it. A hyphen after a letter or a digit is no
+sign.
+"""
+_REST_OF_WORD = re.compile(rf"(?<={_LETTER})['’](?={_LETTER})")
+"""The apostrophe in "can't", which is not the end of "can"."""
+_MAY_JOIN = frozenset("*_`~[]()\\-\u00ad\u200b\u200c\u200d\u2060\ufeff")
+"""Characters that folding may remove, so that the letters on both sides belong to one word."""
+_SEARCHED_CHARS = 200_000
+"""Characters of all occurrences of a quote that are looked at."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _SPACES = re.compile(r"(\s{2,}|[^\S ])")
 _EDGE = re.compile(rf"[\s*_`]*+(?:-++(?={_LETTER}))?")
@@ -152,21 +164,38 @@ class FoldedText:
         if not any(map(str.isalnum, quote)):
             return None
         plain = quote.strip()
-        start = _find_position(plain, self.text)
-        if start >= 0:
-            return _cap_quote_length(QuoteSpan(start, start + len(plain)))
+        for start in _iterate_occurrences(plain, self.text):
+            span = QuoteSpan(start, start + len(plain))
+            if not _is_cut(span, self.text) and not self._may_join(span):
+                return _cap_quote_length(span)
         folded_quote = _fold_quote(quote)
         if not folded_quote:
             return None
+        span_of_quote = self._find_folded(folded_quote)
+        with_other_case = _with_other_first_case(folded_quote)
+        if span_of_quote is None and with_other_case is not None:
+            span_of_quote = self._find_folded(with_other_case)
+        return span_of_quote
+
+    def _find_folded(self, quote: str) -> QuoteSpan | None:
+        """Return the span in the document of a folded quote, or None."""
         folded_text = self._passes[-1].text
-        start = _find_position(folded_quote, folded_text)
-        if start < 0:
-            with_other_case = _with_other_first_case(folded_quote)
-            if with_other_case is not None:
-                start = _find_word_position(with_other_case, folded_text)
-        if start < 0:
-            return None
-        return self._map_to_source(QuoteSpan(start, start + len(folded_quote)))
+        for start in _iterate_occurrences(quote, folded_text):
+            folded_span = QuoteSpan(start, start + len(quote))
+            if _is_cut(folded_span, folded_text):
+                continue
+            span = self._map_to_source(folded_span)
+            if not _is_cut(span, self.text):
+                return _cap_quote_length(span)
+        return None
+
+    def _may_join(self, span: QuoteSpan) -> bool:
+        """Return whether folding may join the text of a span with the text around it."""
+        around = {
+            self.text[max(0, span.start - 1) : span.start],
+            self.text[span.end : span.end + 1],
+        }
+        return not around.isdisjoint(_MAY_JOIN)
 
     def find_passage(self, quote: str) -> QuoteSpan | None:
         """Return the span of a passage of which the quote has only the first and the last words.
@@ -191,14 +220,15 @@ class FoldedText:
         passages = _iterate_passages(self._passes[-1].text, begin, end)
         for passage in islice(passages, _MAX_PASSAGES):
             span = self._map_to_source(passage)
-            if not _BLANK_LINE.search(self.text, span.start, span.end):
-                yield span
+            has_blank_line = _BLANK_LINE.search(self.text, span.start, span.end)
+            if not has_blank_line and not _is_cut(span, self.text):
+                yield _cap_quote_length(span)
 
     def _map_to_source(self, span: QuoteSpan) -> QuoteSpan:
         """Return the span in the document of a span in the folded text."""
         for step in reversed(self._passes):
             span = step.map_to_source(span)
-        return _cap_quote_length(span)
+        return span
 
     @cached_property
     def _passes(self) -> tuple[_Pass, ...]:
@@ -240,22 +270,51 @@ def _iterate_passages(text: str, begin: str, end: str) -> Iterator[QuoteSpan]:
 
 
 def _next_words(words: str, text: str, position: int) -> int:
-    """Return the index of the next occurrence that is not within a word, or -1."""
+    """Return the index of the next occurrence that cuts no word and no figure, or -1."""
     start = text.find(words, position)
-    while start >= 0:
-        stop = start + len(words)
-        if not _is_within_word(text, start) and not _is_within_word(text, stop):
-            return start
+    while start >= 0 and _is_cut(QuoteSpan(start, start + len(words)), text):
         start = text.find(words, start + 1)
-    return -1
+    return start
+
+
+def _iterate_occurrences(quote: str, text: str) -> Iterator[int]:
+    """Yield the index of each occurrence. Occurrences may overlap, so their number is limited."""
+    start = text.find(quote)
+    for _ in range(_SEARCHED_CHARS // len(quote)):
+        if start < 0:
+            return
+        yield start
+        start = text.find(quote, start + 1)
+
+
+def _is_cut(span: QuoteSpan, text: str) -> bool:
+    """Return whether a span begins or ends inside a word or a figure. "5" is a part of "15", "4.5",
+    "21,5" and "-5", and "can" is a part of "can't".
+    """
+    if _is_within_word(text, span.start) or _is_within_word(text, span.end):
+        return True
+    if _FIGURE_SEPARATOR.match(text, span.end) or _REST_OF_WORD.match(text, span.end):
+        return True
+    before = span.start - 1
+    if before < 0:
+        return False
+    has_separator = _FIGURE_SEPARATOR.match(text, before, span.start + 1) is not None
+    return has_separator or _BEFORE_DIGITS.match(text, before, span.start + 2) is not None
 
 
 def _is_within_word(text: str, index: int) -> bool:
-    """Return whether the characters before and at an index belong to one word. Chinese and Japanese
-    have no spaces between words.
+    """Return whether the characters before and at an index belong to one word or number. Chinese
+    and Japanese have no spaces between words.
     """
     around = text[index - 1 : index + 1] if index else ""
-    return len(around) == 2 and around.isalnum() and max(around) < _FIRST_WITHOUT_SPACES
+    if len(around) < 2 or not all(map(_is_part_of_word, around)):
+        return False
+    return around.isdecimal() or not _WITHOUT_SPACES.search(around)
+
+
+def _is_part_of_word(character: str) -> bool:
+    """Return whether a character is a letter, a digit, or a mark of a letter."""
+    return character.isalnum() or unicodedata.category(character).startswith("M")
 
 
 def _fold_quote(quote: str) -> str:
@@ -359,23 +418,6 @@ def _ends(pieces: list[str]) -> array[int]:
     return array("I", accumulate(map(len, pieces)))
 
 
-def _find_position(quote: str, text: str) -> int:
-    """Return the index of the first occurrence, or -1. See `_SHORT_CHARS`."""
-    if len(quote) >= _SHORT_CHARS:
-        return text.find(quote)
-    edge = "[0-9A-Za-z]"
-    before = ""
-    if re.match(edge, quote):
-        before = f"(?<!{edge})"
-    after = ""
-    if re.match(edge, quote[-1:]):
-        after = f"(?!{edge})"
-    match = re.search(before + re.escape(quote) + after, text)
-    if match:
-        return match.start()
-    return -1
-
-
 def _with_other_first_case(quote: str) -> str | None:
     """Return a quote of several words with the other case of its first letter. None: it has
     one word, or its first character has no other case of the same length.
@@ -384,14 +426,6 @@ def _with_other_first_case(quote: str) -> str | None:
     if " " not in quote or first == quote[0] or len(first) > 1:
         return None
     return first + quote[1:]
-
-
-def _find_word_position(quote: str, text: str) -> int:
-    """Return the index of the first occurrence that begins a word, or -1."""
-    start = _find_position(quote, text)
-    while start > 0 and text[start - 1].isalnum():
-        start = text.find(quote, start + 1)
-    return start
 
 
 def _cap_quote_length(span: QuoteSpan) -> QuoteSpan:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from typing import Literal
@@ -16,11 +17,11 @@ from handoff_queue.shared.agent.quote_verification import (
 )
 from tests.machine_pace import slowdown
 
+characters = st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd"))
 words = st.lists(
-    st.text(st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd")), min_size=1, max_size=8),
-    min_size=2,
-    max_size=8,
+    st.text(characters, min_size=1, max_size=8).map("x{}x".format), min_size=2, max_size=8
 )
+"""Words with a letter at both ends: figures with a space between them may be one figure."""
 spaces = st.sampled_from([" ", "  ", "\n", "\n   ", "\t", "\u00a0"])
 
 
@@ -67,7 +68,7 @@ def test_a_quote_is_found_in_every_normal_form(
         ("the first office", "In the ﬁrst oﬃce it", "the ﬁrst oﬃce"),
         ('She said \\"no\\" twice', 'Then she said "no" twice.', 'she said "no" twice'),
         ("the tag <\\/data> ends", "Here the tag </data> ends it.", "the tag </data> ends"),
-        ("nd the office", "We ﬁnd the oﬃce", "nd the oﬃce"),
+        ("find the office", "We ﬁnd the oﬃce", "ﬁnd the oﬃce"),
         ("a well-known limit", "It is a well-\nknown limit.", "a well-\nknown limit"),
         ("a wellknown limit", "It is a well-\n  known limit.", "a well-\n  known limit"),
         ("a well-\nknown limit", "It is a well-known limit.", "a well-known limit"),
@@ -168,12 +169,61 @@ def test_a_span_has_the_letters_and_digits_of_the_quote(text: str, quote: str) -
 
 
 @given(st.lists(noise, max_size=30).map("".join), st.data())
-def test_a_verbatim_copy_is_found(text: str, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(text)))
-    quote = text[start : data.draw(st.integers(start, len(text)))].strip()
-    has_words = len(letters(quote)) > 3
-    if has_words:
+def test_a_verbatim_copy_of_whole_words_is_found(text: str, data: st.DataObject) -> None:
+    places = [match.span() for match in re.finditer(r"[^ \n\t]+", text)] or [(0, 0)]
+    start, _ = data.draw(st.sampled_from(places))
+    end = data.draw(st.sampled_from([end for _, end in places if end >= start]))
+    quote = text[start:end].strip()
+    if letters(quote):
         assert quoted(quote, text) == quote
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("5 kW each", "three pumps of 45 kW each"),
+        ("three pumps of 4", "three pumps of 45 kW each"),
+        ("tation has", "The station has"),
+        ("5 kW", "4.5 kW"),
+        ("about 4", "about 4.5 kW"),
+        ("500 items", "21,500 items"),
+        ("500 items", "21’500 items"),
+        ("500 items", "21\u00a0500 items"),
+        ("500  items", "21\u202f500 items"),
+        ("about 21", "about 21,500 items"),
+        ("5 degrees", "(−5 degrees)"),
+        ("5 percent", ".5 percent"),
+        ("about 10", "about 10² items"),
+        ("they can", "they can't run"),
+        ("the caf", "the cafe\u0301"),
+        ("the cafe", "the cafe\u0301"),
+        ("able  results", "un**believ**able  results"),
+        ("national results", "inter\u00adnational results"),
+        ("क बड़ी", "एक बड़ी नदी"),
+        ("5千瓦", "功率为45千瓦"),
+        ("５千瓦", "功率为４５千瓦"),
+    ],
+)
+def test_a_part_of_a_word_or_of_a_figure_is_not_found(quote: str, text: str) -> None:
+    assert find_quote(quote, text) is None
+    assert FoldedText(f"{text} and so on to the end").find_passage(f"{quote} ... the end") is None
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("5 kW", "45 kW, 4.5 kW and 5 kW"),
+        ("-5 degrees", "-5 degrees"),
+        ("2020", "2019-2020"),
+        ("in 2019", "It was in 2019. 300 are left."),
+        ("水泵", "该站有三台水泵，每台"),
+        ("千瓦", "功率为45千瓦"),
+        ("ปั๊มสาม", "สถานีมีปั๊มสามเครื่อง"),
+        ("eau", "l'eau"),
+    ],
+)
+def test_whole_words_and_figures_are_found_beside_parts_of_others(quote: str, text: str) -> None:
+    assert quoted(quote, text) == quote
 
 
 @pytest.mark.slow
@@ -186,6 +236,9 @@ def test_a_verbatim_copy_is_found(text: str, data: st.DataObject) -> None:
         (" ", "a b"),
         ("a\u00a0–", "a - " * 900 + "b"),
         ("ab", "ab" * 1_500 + "b"),
+        ("5", "5"),
+        ("a", "a" * 1_999),
+        ("ab ", "ab " * 600 + "a"),
         ("\u0301\u0316", "e\u0301" * 1_000),
         ("e\u0301", "é" * 1_999 + "e"),
         ("*", "a*" * 1_000),
