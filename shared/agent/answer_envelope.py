@@ -554,13 +554,14 @@ class EnvelopeFormat:
         """Leave out the claims with a quote that is not in its source. Return the envelope and the
         ids of these claims. The instructions asked for no claims, so a faulty claim costs no turn.
         """
+        sentences = _find_sentences(envelope.output)
         kept_claims: list[_Claim] = []
         faulty_ids: set[str] = set()
         for claim in envelope.claims:
             is_known = qualify_claim_id(claim.id, self.step_id) in self.known_claims
             faults: list[Defect] = []
             if not is_known:
-                self._check_citations(claim, faults)
+                self._check_citations(_with_text(claim, sentences), sentences, faults)
             if faults:
                 faulty_ids.add(claim.id)
             else:
@@ -573,9 +574,7 @@ class EnvelopeFormat:
         """
         claims: dict[str, Claim] = {}
         problems: list[Defect] = []
-        sentences: dict[str, str] = {}
-        if isinstance(envelope.output, str):
-            sentences = find_sentences_by_claim(envelope.output)
+        sentences = _find_sentences(envelope.output)
         for raw in envelope.claims:
             claim = _with_text(raw, sentences)
             name = qualify_claim_id(claim.id, self.step_id)
@@ -590,28 +589,33 @@ class EnvelopeFormat:
             elif fault := _find_text_fault(claim.text):
                 problems.append(Defect(f"{claim.id}: {fault}"))
             else:
-                claims[name] = self._build_claim(name, claim, problems)
+                citations = self._check_citations(claim, sentences, problems)
+                claims[name] = _build_claim(name, claim, citations)
         return claims, problems
 
-    def _build_claim(self, name: str, claim: _Claim, problems: list[Defect]) -> Claim:
-        """Return a claim of this step with its checked sources. Add the defect of each other
-        source to `problems`.
-        """
-        citations = tuple(self._check_citations(claim, problems))
-        text = claim.text
-        if citations and text == claim.sources[0].quote:  # the agent may have abridged it
-            text = " ".join(citations[0].quote.split())
-        return Claim(id=name, text=text, sources=citations, **claim.parts)
-
-    def _check_citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
+    def _check_citations(
+        self, claim: _Claim, sentences: Mapping[str, str], problems: list[Defect]
+    ) -> list[Citation]:
         """Return the checked sources of a claim. Add the defect of each other source to
         `problems`.
+
+        Args:
+            sentences: the marked sentences of the output, which the sources must prove.
         """
+        statement = sentences.get(claim.id) or claim.text
         citations: list[Citation] = []
         for source in claim.sources:
             citation = self.sources.build_citation(
                 source.source, source.quote, may_be_abridged=True
             )
+            if isinstance(citation, Citation) and self.sources.repeats_own_words(
+                citation, statement
+            ):
+                citation = Defect(
+                    f'this quote from "{citation.source}" repeats words of the agent\'s own call:'
+                    f' "{" ".join(source.quote.split())[:120]}"',
+                    "quote words that the source adds, or leave this source out",
+                )
             if isinstance(citation, Citation):
                 citations.append(citation)
             else:
@@ -629,6 +633,21 @@ def _parse_envelope(value: Any) -> _Envelope:
         return _Envelope.model_validate(value)
     except ValidationError as error:
         raise InvalidAnswer(f"the answer envelope is wrong: {describe_problems(error)}") from error
+
+
+def _find_sentences(output: Any) -> dict[str, str]:
+    """Return the marked sentences of an output by claim. A form has none."""
+    if isinstance(output, str):
+        return find_sentences_by_claim(output)
+    return {}
+
+
+def _build_claim(name: str, claim: _Claim, citations: Sequence[Citation]) -> Claim:
+    """Return a claim of this step with its checked sources."""
+    text = claim.text
+    if citations and text == claim.sources[0].quote:  # the agent may have abridged it
+        text = " ".join(citations[0].quote.split())
+    return Claim(id=name, text=text, sources=tuple(citations), **claim.parts)
 
 
 def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.conversation import Conversation, find_calls
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ContextCleared,
     ContextCompacted,
+    ModelReplied,
     ToolObserved,
 )
 
@@ -30,14 +31,17 @@ class CheckpointedConversation:
         self.add(*checkpoints)
 
     def add(self, *checkpoints: Checkpoint) -> None:
-        """Add stored checkpoints to the conversation. Note the texts of their tool results for the
-        check of quotes, and results that can be cited.
+        """Add stored checkpoints to the conversation. Note the arguments of their calls and the
+        texts of their tool results for the check of quotes, and results that can be cited.
         """
         self.conversation = self.conversation.add(*checkpoints)
         context = self.dependencies.tool_context
         for checkpoint in checkpoints:
             if isinstance(checkpoint, ContextCleared | ContextCompacted):
                 self._hide(checkpoint)
+            if isinstance(checkpoint, ModelReplied):
+                for call in find_calls(checkpoint):
+                    context.record_arguments(str(call.get("name")), call.get("input"))
             if not isinstance(checkpoint, ToolObserved) or checkpoint.is_error:
                 continue
             context.record_text(checkpoint.text)

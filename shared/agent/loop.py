@@ -30,9 +30,7 @@ from handoff_queue.shared.agent.conversation import Conversation, find_calls, ge
 from handoff_queue.shared.agent.handoff_result import ResultBuilder, explain_decline
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
-from handoff_queue.shared.agent.quote_verification import FoldedText
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.seen_texts import iterate_parts
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import observe_no_result
@@ -106,7 +104,6 @@ class Agent:
         context = replace(
             dependencies.tool_context,
             seen_origins=lambda: guard.collect_origins(self._conversation),
-            are_own_words=lambda quote, tool: are_own_words(quote, self._conversation, tool),
         )
         for block in opening.message["content"]:
             context.record_text(str(block.get("text", "")))
@@ -447,22 +444,6 @@ def _get_stop_reason(limit: LimitReached) -> StopReason:
             return StopReason.DAY_BUDGET
         case _:
             assert_never(limit.level)
-
-
-def are_own_words(quote: str, conversation: Conversation, tool: str) -> bool:
-    """Return whether an argument of a call so far has the quote. A URL has it in its decoded form.
-
-    Args:
-        tool: the tool that asks, whose own calls do not count.
-    """
-    for reply in conversation.replies:
-        for call in find_calls(reply):
-            if call.get("name") == tool:
-                continue
-            for part in iterate_parts(call.get("input")):
-                if FoldedText(part).find(quote) is not None:
-                    return True
-    return False
 
 
 def build_too_long_prompt(output_tokens: int, advice: str = "") -> str:

@@ -11,16 +11,19 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice
 
 from handoff_queue.shared.agent.answer_format import Defect
+from handoff_queue.shared.agent.own_words import has_own_sentence, repeats_own_words
 from handoff_queue.shared.agent.source_lookup import find_sources
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.shared.types.origins import is_output_of_code
 
 MAX_QUOTE_CHARS = 2_000
 _LIKE = str.maketrans(
@@ -463,6 +466,10 @@ class Sources:
     """Stores a cited tool result as a document. Its arguments are the source, the media type
     and the text.
     """
+    list_own_words: Callable[[str], Sequence[str]] = lambda _source: ()
+    """Returns the texts that the model wrote into calls before it saw the result of a tool, or a
+    page.
+    """
     _fold: Callable[[str], FoldedText] = field(
         default_factory=lambda: lru_cache(maxsize=MAX_TEXTS_OF_SOURCE)(FoldedText),
         repr=False,
@@ -553,6 +560,28 @@ class Sources:
         quoted_path = json.dumps(document.path, ensure_ascii=False)
         note_start = f'{quoted_path[1:-1]}: "'
         return any(quoted_path in text or note_start in text for text in self.load_seen_texts())
+
+    def repeats_own_words(self, citation: Citation, statement: str) -> bool:
+        """Return whether a quote proves nothing for a statement, because the model wrote its words
+        into a call.
+        """
+        own_words = self._find_own_words(citation.source)
+        return repeats_own_words(citation.quote, statement, own_words)
+
+    def has_own_sentence(self, citation: Citation, statement: str) -> bool:
+        """Return whether this is true for the quote or for one of its sentences."""
+        own_words = self._find_own_words(citation.source)
+        return has_own_sentence(citation.quote, statement, own_words)
+
+    def _find_own_words(self, source: str) -> Sequence[str]:
+        """Return the texts of the model that a source may repeat. A document of the user and a
+        checked note repeat none. Each word in the output of code is the model's, and its source
+        says so.
+        """
+        is_document = any(document.path == source for document in self.manifest.documents)
+        if is_document or source.startswith(f"{MEMORY}:") or is_output_of_code(source):
+            return ()
+        return self.list_own_words(source)
 
     def prove(self, source: str, quote: str) -> Citation:
         """Return the citation with the place of the quote in the source, for a tool.

@@ -76,7 +76,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     A value with fewer than `MIN_CHARS_OF_USER` letters and digits does not count, and a value
     with invisible characters does not.
     """
-    leaves = list(_leaves(list(arguments.values())))
+    leaves = list(iterate_leaves(list(arguments.values())))
     if not leaves:
         return False
     texts = seen.list_user_texts()
@@ -180,7 +180,7 @@ def value_carries_private_text(value: Any, private: Sequence[str], public: Seque
     """
     if not private:
         return False
-    group = Group(tuple(_leaves(value)), is_free=True)
+    group = Group(tuple(iterate_leaves(value)), is_free=True)
     return _is_carried([group], private, public)
 
 
@@ -220,32 +220,34 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def iterate_leaves(value: Any) -> Iterator[str]:
     """Yield the texts and the numbers in a JSON value. True, false and null carry no text."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
-            yield from _leaves(item)
+            yield from iterate_leaves(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _leaves(item)
+            yield from iterate_leaves(item)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
 
 def iterate_parts(value: Any) -> Iterator[str]:
-    """Yield the leaves of a value. A URL that is a leaf has its host, the segments of its path
-    and the values of its query as further parts.
-    """
-    for leaf in _leaves(value):
+    """Yield the leaves of a value. A URL that is a leaf has further parts."""
+    for leaf in iterate_leaves(value):
         yield leaf
-        if get_host(leaf) is None:
-            continue
-        parts = urlsplit(leaf.strip())
-        yield parts.hostname or ""
-        yield from map(unquote_plus, parts.path.split("/"))
-        for _, item in _parse_query(parts.query):
-            yield item
+        if get_host(leaf) is not None:
+            yield from iterate_url_parts(leaf)
+
+
+def iterate_url_parts(url: str) -> Iterator[str]:
+    """Yield the host of a URL, the segments of its path and the values of its query."""
+    parts = urlsplit(url.strip())
+    yield parts.hostname or ""
+    yield from map(unquote_plus, parts.path.split("/"))
+    for _, item in _parse_query(parts.query):
+        yield item
 
 
 @lru_cache(maxsize=256)

@@ -148,9 +148,11 @@ class ToolContext:
     """Returns the notes of the tenant. Raises StoreError."""
     seen_origins: Callable[[], tuple[Origin, ...]] = lambda: UNKNOWN
     """Returns the origins of everything that the model has seen in this handoff."""
-    are_own_words: Callable[[str, str], bool] = lambda _quote, _tool: False
-    """Returns whether the model wrote a text into the arguments of a call of another tool. Its
-    arguments are the text and the name of the running tool.
+    record_arguments: Callable[[str, Any], None] = lambda _tool, _arguments: None
+    """Takes the name of a called tool, and the arguments that the model wrote."""
+    has_own_sentence: Callable[[Citation, str], bool] = lambda _citation, _statement: False
+    """Returns whether a sentence of a quote proves nothing for a statement, because the model wrote
+    its words into a call.
     """
     hosts: tuple[str, ...] = ()
     """The only hosts that `fetch_url` may reach for this specialist; empty: all public hosts."""

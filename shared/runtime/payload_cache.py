@@ -4,19 +4,24 @@ never stale.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from handoff_queue.shared.agent.own_words import list_argument_texts, list_url_texts
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.seen_texts import get_host
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import compute_digest
 
 PAYLOAD_CHARS = 32_000_000
@@ -167,6 +172,7 @@ class PayloadCache:
             results=access.results,
             load_seen_texts=lambda: access.seen,
             keep=access.keep,
+            list_own_words=access.list_own_words,
         )
         context = ToolContext(
             job_id=job_id,
@@ -176,12 +182,14 @@ class PayloadCache:
             keep_document=access.keep,
             remaining_s=access.compute_remaining_s,
             load_fetched_pages=access.load_fetched_pages,
-            record_tool_result=access.results.__setitem__,
+            record_tool_result=access.record_tool_result,
             texts_shown=lambda: access.visible_texts,
             record_text=access.record_text,
             hide_text=access.hide_text,
             tenant=lambda: self._store.jobs.get_tenant(job_id),
             prove=sources.prove,
+            record_arguments=access.record_arguments,
+            has_own_sentence=sources.has_own_sentence,
         )
         return JobDocuments(context, sources)
 
@@ -208,6 +216,10 @@ class _DocumentAccess:
     """All texts that the model has seen."""
     visible_texts: list[str] = field(default_factory=list)
     """The texts that the requests still show."""
+    _own_words: list[tuple[int, str]] = field(default_factory=list)
+    """Texts in the arguments of the model's calls, each with the number of texts seen before."""
+    _result_places: dict[str, int] = field(default_factory=dict)
+    """Places of the results of tools in `seen`, by their sources."""
     _pages: list[Document] = field(default_factory=list)
     _has_read_pages: bool = False
 
@@ -239,6 +251,32 @@ class _DocumentAccess:
         if self._deadline is None:
             return UNLIMITED_S
         return max(0.0, self._deadline - self._store.connection.now())
+
+    def record_tool_result(self, source: str, text: str) -> None:
+        """Note a result that an answer may cite. Its text is the last that the model has seen."""
+        self.results[source] = text
+        self._result_places[source] = len(self.seen) - 1
+
+    def record_arguments(self, tool: str, arguments: Any) -> None:
+        """Note the words of a call. No other tool returns those of `memory`."""
+        if tool != MEMORY:
+            for text in list_argument_texts(arguments):
+                self._own_words.append((len(self.seen), text))
+
+    def list_own_words(self, source: str) -> list[str]:
+        """Return the texts that the model wrote into calls before it saw a result or a page, and
+        the words in the URL of a page, which another agent may have written.
+        """
+        place = self._result_places.get(source)
+        quoted_path = json.dumps(source, ensure_ascii=False)
+        texts = list_url_texts(source) if get_host(source) is not None else []
+        if place is None:
+            matching = [index for index, text in enumerate(self.seen) if quoted_path in text]
+            place = matching[0] if matching else -1
+        for written_at, text in self._own_words:
+            if written_at <= place:
+                texts.append(text)
+        return texts
 
     def record_text(self, text: str) -> None:
         """Note a text that a request shows."""

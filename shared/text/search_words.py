@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 MAX_WORDS = 24
 """Words of a text that a query searches. A long text then costs no more than a long question."""
@@ -47,8 +48,12 @@ def find_words(query: str) -> tuple[str, ...]:
     out if there are other words.
     """
     words = list(dict.fromkeys(split_words(query)))
-    content_words = [word for word in words if word not in _STOP_WORDS]
-    return tuple((content_words or words)[:MAX_WORDS])
+    return tuple((find_content_words(words) or words)[:MAX_WORDS])
+
+
+def find_content_words(words: Iterable[str]) -> list[str]:
+    """Return the words that are not stop words."""
+    return [word for word in words if word not in _STOP_WORDS]
 
 
 def _without_accents(text: str) -> str:

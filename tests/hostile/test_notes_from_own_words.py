@@ -1,4 +1,4 @@
-"""A model cannot use words that it wrote itself as the evidence of a note."""
+"""A model cannot use words that it wrote itself as the evidence of a note or of an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
+from handoff_queue.testing import Json, Reply, answer_properties, claim, json_reply, result_reply
 from handoff_queue.testing import tool_call_reply as call
 from handoff_queue.workers.tools.memory import build_memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
@@ -43,10 +43,12 @@ def run_program(_code: str, _inputs: object, **_: Any) -> SandboxRun:
     return SandboxRun(exit_code=0, stopped="", stdout=LIE, stderr="", files=files, left_out=0)
 
 
-ECHO = replace(a_tool("echo", lambda arguments: str(arguments["q"])), is_source=True)
-"""A tool of the user that returns its argument."""
-RECORDS = replace(a_tool("records", lambda _arguments: TRUE), is_source=True)
-"""A tool of the user that knows the licence."""
+ECHO = replace(
+    a_tool("echo", lambda arguments: f"Say: {arguments['q']} It is a database."), is_source=True
+)
+"""A tool of the user that returns its argument with words of its own."""
+RECORDS = replace(a_tool("records", lambda arguments: f"{arguments['q']}: {TRUE}"), is_source=True)
+"""A tool of the user that knows the licence, and repeats the query."""
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Model:
     calls: dict[str, list[tuple[str, Json]]] = field(default_factory=dict)
     """The calls of each specialist."""
     file: str = ""
+    answer: Reply = field(default_factory=lambda: result_reply("Qdrant is a database of vectors."))
     system: ObedientSystem = field(init=False)
 
     def __call__(self, request: Json) -> Reply:
@@ -72,7 +75,7 @@ class Model:
         if turn < len(calls):
             name, arguments = calls[turn]
             return call((name, {key: self._filled(value) for key, value in arguments.items()}))
-        return result_reply("Qdrant is a database of vectors.")
+        return self.answer
 
     @property
     def steps(self) -> list[Json]:
@@ -163,10 +166,11 @@ def test_a_document_that_the_program_has_read_is_evidence(model: Model) -> None:
     assert [stored.text for stored in model.notes] == [TRUE]
 
 
+@pytest.mark.parametrize("quote", [LIE, f": {LIE}", f"Say: {LIE}", f"{LIE} It is a database."])
 def test_the_words_of_the_model_in_the_result_of_a_tool_are_refused_as_evidence(
-    model: Model,
+    model: Model, quote: str
 ) -> None:
-    model.calls[LIBRARIAN] = [("echo", {"q": f"Say: {LIE}"}), note("tool:echo")]
+    model.calls[LIBRARIAN] = [("echo", {"q": LIE}), note("tool:echo", quote)]
 
     model.run()
 
@@ -181,3 +185,50 @@ def test_a_tool_with_facts_of_its_own_is_evidence_after_a_refused_note(model: Mo
     model.run()
 
     assert [stored.text for stored in model.notes] == [TRUE]
+
+
+@pytest.mark.parametrize("said", [LIE, f"Say: {LIE}"])
+def test_the_words_of_the_model_in_the_result_of_a_tool_prove_no_answer(
+    model: Model, said: str
+) -> None:
+    model.calls[LIBRARIAN] = [("echo", {"q": LIE})]
+    proof = claim("c1", LIE, source="tool:echo", quote=said)
+    model.answer = result_reply(f"{LIE} [c1]", claims=[proof])
+
+    result = model.run()
+
+    assert "this quote from" in model.refusals
+    assert result.citations == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "source"),
+    [
+        (("records", {"q": "The licence of Qdrant"}), "tool:records"),
+        (("read_document", {"source": "guide.md", "query": TRUE}), "guide.md"),
+        (("echo", {"q": TRUE}), "guide.md"),
+    ],
+    ids=["a result that repeats the query", "a search", "a document of the user"],
+)
+def test_a_source_that_adds_words_to_those_of_the_model_proves_an_answer(
+    model: Model, call: tuple[str, Json], source: str
+) -> None:
+    model.calls[LIBRARIAN] = [call]
+    proof = claim("c1", TRUE, source=source, quote=TRUE)
+    model.answer = result_reply(f"{TRUE} [c1]", claims=[proof])
+
+    result = model.run()
+
+    assert [citation["quote"] for citation in result.citations] == [TRUE]
+
+
+def test_a_result_proves_an_answer_also_if_the_model_repeats_it_in_a_later_call(
+    model: Model,
+) -> None:
+    model.calls[LIBRARIAN] = [("records", {"q": "Qdrant"}), ("echo", {"q": TRUE})]
+    proof = claim("c1", TRUE, source="tool:records", quote=TRUE)
+    model.answer = result_reply(f"{TRUE} [c1]", claims=[proof])
+
+    result = model.run()
+
+    assert [citation["quote"] for citation in result.citations] == [TRUE]

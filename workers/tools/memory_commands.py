@@ -232,7 +232,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         origins = self._context.seen_origins()
         if existing is not None:
             origins = union(origins, existing.origins)
-        self._store(NewNote(path, text, self._find_proof(), origins, self._call), existing)
+        self._store(NewNote(path, text, self._find_proof(text), origins, self._call), existing)
 
     def _store(self, note: NewNote, existing: Note | None, moved: Note | None = None) -> None:
         try:
@@ -244,8 +244,8 @@ class MemoryCommands(BetaAbstractMemoryTool):
             f"memory: {_add_root(note.path)} was written in the meantime: view it, then try again"
         )
 
-    def _find_proof(self) -> Citation:
-        """Return the place of the quote in its source.
+    def _find_proof(self, text: str) -> Citation:
+        """Return the place of the quote that proves a text in its source.
 
         Raises:
             ToolFailed: the call names no evidence, or the quote is not in the source. Or there is
@@ -263,9 +263,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
             raise ToolFailed(
                 "memory: the output of your own code is not evidence: cite what the code has read"
             )
-        documents = {document.path for document in self._context.manifest.documents}
-        is_document = citation.source in documents
-        if not is_document and self._context.are_own_words(citation.quote, MEMORY):
+        if self._context.has_own_sentence(citation, text):
             raise ToolFailed(
                 "memory: you wrote these words yourself in a call: cite another passage"
             )

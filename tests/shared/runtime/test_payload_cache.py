@@ -52,3 +52,21 @@ def test_an_empty_file_is_opened_by_another_process(store: Store) -> None:
 
     (page,) = reader.load_fetched_pages()
     assert reader.text_of(page.digest) == ""
+
+
+def test_only_words_that_the_model_wrote_before_it_saw_a_source_are_its_own(store: Store) -> None:
+    finding = build_handoff_id(StepId("find"), 1)
+    documents = PayloadCache(store).open_job_documents(a_job(store), finding, Manifest(), None)
+    context, list_own_words = documents.tool_context, documents.sources.list_own_words
+    page = "https://a.example/?q=in+the+URL"
+    context.record_arguments("look", ["before all"])
+    context.record_text("a result")
+    context.record_tool_result("tool:find.1/look#1", "a result")
+    context.record_arguments("fetch_url", ["before the page"])
+    context.record_arguments("memory", ["a note"])
+    context.record_text(f'{{"source": "{page}"}}')
+    context.record_arguments("look", ["after all"])
+
+    assert list_own_words("tool:find.1/look#1") == ["before all"]
+    assert list_own_words(page) == ["in the URL", "before all", "before the page"]
+    assert list_own_words("https://other.example/") == []
