@@ -86,8 +86,8 @@ Chinese, Japanese and others.
 _FIGURE_SEPARATOR = re.compile(r"(?<=\d)[.,'’٫٬\u00a0\u2007\u2009\u202f](?=\d)")
 """A decimal point, or a separator of thousands, in a figure."""
 _BEFORE_DIGITS = re.compile(r"(?:(?<![^\W_])(?<![)\]}%°+\-])[+\-±−–]|(?<![\w.)\]}])\.)(?=\.?\d)")
-"""A sign, or a decimal point without a digit before it. A hyphen after a letter or a digit is no
-sign.
+"""A sign, or a decimal point without a digit before it. A hyphen after a letter or a digit is
+not a sign.
 """
 _REST_OF_WORD = re.compile(rf"(?<={_LETTER})['’](?={_LETTER})")
 """The apostrophe in "can't", which is not the end of "can"."""
@@ -575,8 +575,8 @@ class Sources:
 
     def _find_own_words(self, source: str) -> Sequence[str]:
         """Return the texts of the model that a source may repeat. A document of the user and a
-        checked note repeat none. Each word in the output of code is the model's, and its source
-        says so.
+        checked note do not repeat them. Each word in the output of code is the model's, and its
+        source says so.
         """
         is_document = any(document.path == source for document in self.manifest.documents)
         if is_document or source.startswith(f"{MEMORY}:") or is_output_of_code(source):

@@ -264,8 +264,8 @@ class _DocumentAccess:
                 self._own_words.append((len(self.seen), text))
 
     def list_own_words(self, source: str) -> list[str]:
-        """Return the texts that the model wrote into calls before it saw a result or a page, and
-        the words in the URL of a page, which another agent may have written.
+        """Return the texts that the model wrote into calls before it saw a result or a page. The
+        words in the URL of a page are added, because another agent may have written them.
         """
         place = self._result_places.get(source)
         quoted_path = json.dumps(source, ensure_ascii=False)

@@ -46,7 +46,7 @@ def run_program(_code: str, _inputs: object, **_: Any) -> SandboxRun:
 ECHO = replace(
     a_tool("echo", lambda arguments: f"Say: {arguments['q']} It is a database."), is_source=True
 )
-"""A tool of the user that returns its argument with words of its own."""
+"""A tool of the user that adds a sentence to its argument."""
 RECORDS = replace(a_tool("records", lambda arguments: f"{arguments['q']}: {TRUE}"), is_source=True)
 """A tool of the user that knows the licence, and repeats the query."""
 
@@ -187,12 +187,12 @@ def test_a_tool_with_facts_of_its_own_is_evidence_after_a_refused_note(model: Mo
     assert [stored.text for stored in model.notes] == [TRUE]
 
 
-@pytest.mark.parametrize("said", [LIE, f"Say: {LIE}"])
+@pytest.mark.parametrize("quote", [LIE, f"Say: {LIE}"])
 def test_the_words_of_the_model_in_the_result_of_a_tool_prove_no_answer(
-    model: Model, said: str
+    model: Model, quote: str
 ) -> None:
     model.calls[LIBRARIAN] = [("echo", {"q": LIE})]
-    proof = claim("c1", LIE, source="tool:echo", quote=said)
+    proof = claim("c1", LIE, source="tool:echo", quote=quote)
     model.answer = result_reply(f"{LIE} [c1]", claims=[proof])
 
     result = model.run()

@@ -68,7 +68,7 @@ def test_arguments_without_these_words_do_not_count(arguments: Any) -> None:
     assert not repeats_own_words(LIE, f"{LIE}.", list_argument_texts(arguments))
 
 
-def test_a_sentence_of_own_words_is_found_beside_a_proof() -> None:
+def test_a_sentence_of_own_words_is_found_in_a_quote_that_proves_another() -> None:
     quote = "The moon is made of cheese. The pump has 45 kW."
     own_texts = ["The moon is made of cheese"]
 

@@ -222,7 +222,7 @@ def test_a_part_of_a_word_or_of_a_figure_is_not_found(quote: str, text: str) -> 
         ("eau", "l'eau"),
     ],
 )
-def test_whole_words_and_figures_are_found_beside_parts_of_others(quote: str, text: str) -> None:
+def test_whole_words_and_figures_are_found_next_to_longer_ones(quote: str, text: str) -> None:
     assert quoted(quote, text) == quote
 
 
