@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.conversation import Conversation, get_final_text
 from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, encode_json
 from handoff_queue.shared.agent.summary_messages import extract_summary, find_provider_block
-from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN, MIN_CLEARED_CHARS
+from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import MIN_FREED
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
@@ -118,13 +118,15 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
 
 
 def _list_readable_results(conversation: Conversation) -> list[str]:
-    """Return the names of the results that are worth another look, oldest first."""
+    """Return the names of the results that are worth another look, oldest first. No later request
+    shows them, also if they are short.
+    """
     names = conversation.call_names
     result_names: list[str] = []
     for observed in conversation.observed:
         name = names.get(observed.tool_use_id, "")
-        is_long = len(observed.text) >= MIN_CLEARED_CHARS and not observed.is_error
-        if is_long and name and not name.startswith(f"{READ_RESULT}#"):
+        is_readable = bool(name) and not observed.is_error
+        if is_readable and not name.startswith(f"{READ_RESULT}#"):
             result_names.append(name)
     return result_names
 

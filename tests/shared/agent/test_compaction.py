@@ -204,11 +204,24 @@ def test_every_quote_survives_a_summary_that_forgets_it(whole: Whole) -> None:
     assert "records#1 to records#" in last, "each result can be read again"
 
 
-def test_without_old_results_a_request_for_a_summary_begins_with_the_request_before() -> None:
-    """The provider then reads the whole conversation from its cache."""
+def run_with_short_records() -> Run:
+    """Return a run that has ended. No result of its tool was long enough to be cleared."""
     short_records = replace(a_tool("records", short_record), is_source=True)
     run = reader_run(Reader(20, at_once=1), SMALL_WINDOW, tools=(short_records,))
     assert run.go().status is ResultStatus.OK
+    return run
+
+
+def test_a_summary_names_the_short_results_that_it_replaces() -> None:
+    run = run_with_short_records()
+    read = compactions_in(run.checkpoints)[-1].results
+    assert read[0].startswith("records#1 to records#")
+    assert f"read_result shows these results again: {read[0]}." in text_in(run.calls[-1])
+
+
+def test_without_old_results_a_request_for_a_summary_begins_with_the_request_before() -> None:
+    """The provider then reads the whole conversation from its cache."""
+    run = run_with_short_records()
     pairs = [pair for pair in pairwise(run.calls) if is_request_for_summary(pair[1])]
     assert len(pairs) >= 2
     for before, asked in pairs:
