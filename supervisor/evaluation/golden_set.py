@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from handoff_queue.shared.documents.media_types import get_media_type, is_html, is_text
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.events import JobEnded, JobSubmitted
@@ -194,7 +195,7 @@ def build_case(export: Export, name: str) -> NewCase:
 
     Raises:
         UserError: the job has not ended, or has no answer. Or its request is too long for a case.
-            Or its answer depends on items or results that a case does not have.
+            Or its answer depends on items, results or a schema that a case does not have.
     """
     result = build_report(record_in(export))
     answer = _without_own_lines(format_answer(result), export)
@@ -248,9 +249,15 @@ def _build_request(export: Export, submitted: JobSubmitted) -> str:
     """Return the request of a job, with the tasks that a fork has changed.
 
     Raises:
-        UserError: the answer depends on items of a workflow, or on the results of another job.
+        UserError: the answer depends on items of a workflow, on the results of another job, or on
+            an answer schema.
     """
     job_id = export.job.job_id
+    if submitted.answer_schema is not None:
+        raise UserError(
+            f"{job_id} has an answer schema, and a case has none: choose a job whose answer is"
+            " Markdown"
+        )
     if submitted.after is not None:
         raise UserError(
             f"{job_id} continues {submitted.after.job_id}, and a case has no earlier results:"
@@ -275,20 +282,30 @@ def _build_request(export: Export, submitted: JobSubmitted) -> str:
 
 
 def _collect_documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:
-    """Return the texts of the documents that the user gave, by path. A document that was not text
-    file gets the suffix `.txt`.
+    """Return the texts of the documents that the user gave, by path. A file that would be converted
+    when it is read again, such as a PDF or a page, gets the suffix `.txt`. So the agent of the case
+    reads the same text.
     """
     if submitted.manifest is None:
         return {}
+    assert export.texts is not None
     documents: dict[str, str] = {}
     manifest = Manifest.from_json(export.payloads[submitted.manifest.digest])
+    given_paths = {document.path for document in manifest.documents}
     for document in manifest.documents:
-        path = PurePosixPath(document.path)
-        if not document.media_type.startswith("text/"):
-            path = path.with_name(f"{path.name}.txt")
-        assert export.texts is not None
-        documents[str(path)] = export.texts[document.digest]
+        path = document.path
+        if _is_converted(path):
+            path += ".txt"
+            while path in given_paths:
+                path += ".txt"
+        documents[path] = export.texts[document.digest]
     return documents
+
+
+def _is_converted(path: str) -> bool:
+    """Return whether a file with this name is converted to text when it is read."""
+    media_type = get_media_type(path)
+    return is_html(media_type) or not is_text(media_type)
 
 
 def check_paths(folder: Path, documents: Mapping[str, str]) -> None:
