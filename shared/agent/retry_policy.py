@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.errors import ModelBusy, ModelError, SchemaRejected
+from handoff_queue.shared.types.errors import ContextEditRejected, ModelBusy, ModelError
 
 MAX_TRIES = 5
 """Tries in a row, including the first. Their delays add up to 7.5 to 15 s without a
@@ -46,8 +46,8 @@ def describe_reason(error: ModelError) -> str:
         if error.status == 529:
             return "overloaded"
         return "rate limit"
-    if isinstance(error, SchemaRejected):
-        return "schema refused"
+    if isinstance(error, ContextEditRejected):
+        return "context edit refused"
     if error.status:
         return f"server error {error.status}"
     return "connection"

@@ -42,7 +42,7 @@ HandoffError
 ├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`
 └── ModelError           a failed call of the model's server; see `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
-    │   └── SchemaRejected       a 400 about strict schemas: later calls describe the schema in the prompt
+    │   └── ContextEditRejected  a 400 about an edit of the context: the agent loop makes it itself
     ├── ModelBusy            429, 529: try later, perhaps after `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream that broke off
     │   ├── ServerFailed         a 500 of the Messages API itself: the call cost nothing
@@ -375,9 +375,9 @@ class ModelRejected(ModelError):
     """The same call would fail again: bad request, bad key, unknown model, or too large."""
 
 
-class SchemaRejected(ModelRejected):
-    """The server does not accept strict schemas. A retry is useful, because the next call
-    describes the schema in the prompt.
+class ContextEditRejected(ModelRejected):
+    """The server does not edit the context of requests. A retry is useful, because the agent loop
+    makes the next call without the edit.
     """
 
     retryable: ClassVar[bool] = True

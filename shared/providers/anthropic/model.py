@@ -1,5 +1,5 @@
-"""The `Model` over the official SDK. It streams each reply and never retries. The caller can
-cut a call at any time.
+"""The `Model` over the official SDK. It streams each reply. It makes a call again only if the
+server has refused an option, which costs nothing. The caller can cut a call at any time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ from handoff_queue.shared.types.context_edits import (
     ContextEdit,
     read_edits,
 )
-from handoff_queue.shared.types.errors import (
-    ModelRejected,
-    SchemaRejected,
-)
+from handoff_queue.shared.types.errors import ContextEditRejected, ModelRejected
 from handoff_queue.shared.types.model import (
     CallProgress,
     ModelCall,
@@ -93,8 +90,38 @@ class AnthropicModel:
         self._is_open = False
 
     def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
-        """See `shared.types.model.Model`."""
+        """See `shared.types.model.Model`. A call with an option that the server refuses is made
+        again without it. It is one turn of the handoff: the refused request costs nothing.
+        """
         without = frozenset(self._refused_options[call.model])
+        try:
+            return self._reply_once(call, without, on_progress)
+        except ModelRejected as error:
+            option = _find_refused_option(error, call, without)
+            if option is None and _lacks_code_execution(error, call):
+                raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
+            if option is None and error.status in _ABOUT_MODEL:
+                raise ModelRejected(f"{call.model}: {error}", status=error.status) from error
+            if option is None:
+                raise
+            self._leave_out(option, call.model)
+            if option in _EDITS:
+                raise ContextEditRejected(
+                    f"{error}; trying without {option.value}", status=400, retry_after_s=0
+                ) from error
+        return self.reply(call, on_progress)
+
+    def _reply_once(
+        self,
+        call: ModelCall,
+        without: Collection[Option],
+        on_progress: Callable[[CallProgress], None],
+    ) -> ModelReply:
+        """Send one request, and return its reply.
+
+        Args:
+            without: options that the request leaves out.
+        """
         exchange = StreamedCall(call, build_request(call, without=without))
         reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
@@ -103,18 +130,6 @@ class AnthropicModel:
             return exchange.wait(
                 on_progress, lambda: compute_progress_interval_s(len(self._exchanges))
             )
-        except ModelRejected as error:
-            option = _find_refused_option(error, call, without)
-            if option is not None:
-                self._leave_out(option, call.model)
-                raise SchemaRejected(
-                    f"{error}; trying without {option.value}", status=400, retry_after_s=0
-                ) from error
-            if _lacks_code_execution(error, call):
-                raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
-            if error.status in _ABOUT_MODEL:
-                raise ModelRejected(f"{call.model}: {error}", status=error.status) from error
-            raise
         finally:
             reading.cancel()
             self._exchanges.discard(exchange)

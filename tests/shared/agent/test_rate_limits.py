@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import parse_rate_limits
-from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
+from handoff_queue.shared.types.errors import (
+    Cancelled,
+    ContextEditRejected,
+    Deferred,
+    ModelRejected,
+)
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Allowance, RateLimits
@@ -135,9 +140,10 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
         run.go()
 
 
-def test_a_refused_schema_delays_no_other_call() -> None:
+def test_a_refused_context_edit_delays_no_other_call() -> None:
     run = rate_limited_run(
-        SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answer_reply()
+        ContextEditRejected("trying without context clearing", status=400, retry_after_s=0),
+        answer_reply(),
     )
     assert run.go().status is ResultStatus.OK
     assert run.checkpoints.limiter.strikes == 0

@@ -10,11 +10,11 @@ from handoff_queue.shared.agent.retry_policy import (
     describe_reason,
 )
 from handoff_queue.shared.types.errors import (
+    ContextEditRejected,
     ModelBusy,
     ModelRefused,
     ModelRejected,
     ModelUnreachable,
-    SchemaRejected,
 )
 
 jitter = st.floats(0, 1, exclude_max=True)
@@ -58,6 +58,6 @@ def test_delays_grow() -> None:
 def test_a_retry_reason_is_short() -> None:
     assert describe_reason(ModelBusy("x", status=429)) == "rate limit"
     assert describe_reason(ModelBusy("x", status=529)) == "overloaded"
-    assert describe_reason(SchemaRejected("x", status=400)) == "schema refused"
+    assert describe_reason(ContextEditRejected("x", status=400)) == "context edit refused"
     assert describe_reason(ModelUnreachable("x", status=503)) == "server error 503"
     assert describe_reason(ModelUnreachable("x")) == "connection"

@@ -18,7 +18,7 @@ from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import CLEARING_BETA, COMPACTION_BETA, ContextEdit
-from handoff_queue.shared.types.errors import SchemaRejected
+from handoff_queue.shared.types.errors import ContextEditRejected
 from handoff_queue.shared.types.model import ModelCall, ProviderClearing
 from handoff_queue.testing import Reply, error_reply, in_turn, text_reply
 from handoff_queue.testing.context_edits import CLEAR_TOOL_USES
@@ -207,7 +207,7 @@ def test_an_edit_that_a_server_refuses_is_no_longer_offered(
 ) -> None:
     model, _ = serve(in_turn(error_reply(400, refusal), text_reply("Hello.")))
     assert model.get_context_edits(MODEL) == BOTH
-    with pytest.raises(SchemaRejected):
+    with pytest.raises(ContextEditRejected):
         model.reply(call, ignore)
     assert model.get_context_edits(MODEL) == {left}
 
@@ -218,5 +218,5 @@ def test_two_calls_at_once_may_find_out_that_a_server_refuses_the_same_option(
     """The loop makes both calls again. The second refusal is not an error of the handoff."""
     model, _ = serve(in_turn(error_reply(400, "compaction: Extra inputs are not permitted")))
     for _ in range(2):
-        with pytest.raises(SchemaRejected):
+        with pytest.raises(ContextEditRejected):
             model.reply(SUMMARIZED, ignore)
