@@ -64,6 +64,8 @@ from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.resource_use import get_usage
 from handoff_queue.supervisor.gates.gates_file import GateSet
+from handoff_queue.supervisor.lifecycle.forks import list_kept_steps
+from handoff_queue.supervisor.lifecycle.reduce import fold
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.answer_grader import PairwiseGrade
@@ -361,6 +363,15 @@ def _build_cells(side: ComparedAnswer) -> dict[str, str]:
 NO_ANSWER = "(no answer)"
 
 
+@dataclass(frozen=True, slots=True)
+class _EndedJob:
+    """One of the two jobs."""
+
+    result: JobResult
+    kept: Sequence[str]
+    """The steps of a fork that have the results of the forked job."""
+
+
 def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
     """Print two jobs side by side. No model is called.
 
@@ -370,7 +381,7 @@ def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
     """
     jobs = connect_to_broker()
     job_ids = [find_job(jobs.store, name) for name in (first, second)]
-    results: list[JobResult] = []
+    ended_jobs: list[_EndedJob] = []
     for job_id in job_ids:
         result = jobs.result(job_id)
         if not result.status.has_ended:
@@ -378,16 +389,19 @@ def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
                 f"{result.job_id} has not ended yet: wait for its end"
                 f" (`handoff watch {result.job_id}`)"
             )
-        results.append(result)
+        state = fold(job_id, None, jobs.store.journal.read(job_id))
+        ended_jobs.append(_EndedJob(result, list_kept_steps(state) if state else ()))
     if as_json:
-        write_as_json({"first": _convert_job(results[0]), "second": _convert_job(results[1])})
+        first_job, second_job = map(_convert_job, ended_jobs)
+        write_as_json({"first": first_job, "second": second_job})
     else:
-        write_line(_format_jobs(*results))
+        write_line(_format_jobs(*ended_jobs))
     return OK
 
 
-def _convert_job(result: JobResult) -> dict[str, Any]:
+def _convert_job(job: _EndedJob) -> dict[str, Any]:
     """Return the JSON of one of the jobs, with the keys of docs/how-to/evaluation.md."""
+    result = job.result
     steps: dict[str, Any] = {}
     for step_id, handoff in _find_latest_handoffs(result).items():
         steps[step_id] = None
@@ -396,6 +410,7 @@ def _convert_job(result: JobResult) -> dict[str, Any]:
     return {
         "job_id": result.job_id,
         "forked_from": result.forked_from,
+        "kept": list(job.kept),
         "status": result.status.value,
         "model": result.model,
         "usage": result.usage,
@@ -405,18 +420,19 @@ def _convert_job(result: JobResult) -> dict[str, Any]:
     }
 
 
-def _format_jobs(first: JobResult, second: JobResult) -> str:
-    rows = [["", first.job_id, second.job_id]]
-    first_cells, second_cells = _build_job_cells(first), _build_job_cells(second)
+def _format_jobs(first: _EndedJob, second: _EndedJob) -> str:
+    rows = [["", first.result.job_id, second.result.job_id]]
+    first_cells, second_cells = _build_job_cells(first.result), _build_job_cells(second.result)
     for label, first_cell in first_cells.items():
         rows.append([label, first_cell, second_cells[label]])
-    first_steps, second_steps = _find_latest_handoffs(first), _find_latest_handoffs(second)
+    first_steps = _find_latest_handoffs(first.result)
+    second_steps = _find_latest_handoffs(second.result)
     for step_id in dict.fromkeys((*first_steps, *second_steps)):
         first_cell = _format_step_cell(first, first_steps, step_id)
         second_cell = _format_step_cell(second, second_steps, step_id)
         rows.append([step_id, first_cell, second_cell])
     parts = [format_table(rows)]
-    for result in (first, second):
+    for result in (first.result, second.result):
         parts.append(f"## Answer of {result.job_id}\n\n{format_answer(result) or NO_ANSWER}")
     return "\n\n".join(parts)
 
@@ -434,16 +450,14 @@ def _find_latest_handoffs(result: JobResult) -> dict[str, dict[str, Any] | None]
     return steps
 
 
-def _format_step_cell(
-    result: JobResult, steps: dict[str, dict[str, Any] | None], step_id: str
-) -> str:
+def _format_step_cell(job: _EndedJob, steps: dict[str, dict[str, Any] | None], step_id: str) -> str:
     """Return the tokens and the cost of a step's latest handoff in words."""
     if step_id not in steps:
         return "-"
     handoff = steps[step_id]
     if handoff is None:
-        if result.forked_from is not None:
-            return f"kept from {result.forked_from}"
+        if step_id in job.kept:
+            return f"kept from {job.result.forked_from}"
         return "did not run"
     usage = handoff["usage"]
     tokens = usage["input_tokens"] + usage["output_tokens"]

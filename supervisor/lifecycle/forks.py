@@ -170,3 +170,15 @@ def keep_results(
         )
     origins = union(state.origins, *(kept_step.origins for kept_step in fork.kept))
     return {"steps": with_results, "origins": origins}
+
+
+def list_kept_steps(state: JobState) -> list[StepId]:
+    """Return the steps of a fork that have the results of the forked job. Other jobs have none."""
+    if state.submitted.fork is None:
+        return []
+    kept_steps: list[StepId] = []
+    for kept_step in state.submitted.fork.kept:
+        step = state.steps.get(kept_step.step)
+        if step is not None and step.result == kept_step.result:
+            kept_steps.append(kept_step.step)
+    return kept_steps

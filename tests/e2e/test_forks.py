@@ -231,6 +231,23 @@ def test_show_and_compare_name_the_job_of_a_kept_step(fleet: Fleet, handoff: Han
     assert f"## Answer of {fork}" in compared
 
 
+def test_compare_does_not_call_a_step_kept_that_did_not_run(fleet: Fleet, handoff: Handoff) -> None:
+    job_id = fleet.submit("unrun", a="", b="", d="b")
+    fleet.wait_for_success(job_id)
+    failed = {**ENVELOPE, "status": "failed", "output": "", "claims": [], "problem": "no data"}
+    fleet.model.envelopes["unrun", "b"] = failed
+    fork = fleet.jobs.fork(job_id, "b")
+    fleet.jobs.result(fork, wait_s=MAX_WAIT_S)
+
+    compared = run(fleet, handoff, "compare", job_id, fork)
+    second = json.loads(run(fleet, handoff, "compare", job_id, fork, "--json"))["second"]
+
+    rows = {line[:4]: line for line in compared.splitlines()}
+    assert f"kept from {job_id}" in rows["| a "]
+    assert "did not run" in rows["| d "]
+    assert (second["kept"], second["steps"]["d"]) == (["a"], None)
+
+
 def test_a_fork_names_the_fields_that_it_does_not_take_from_a_specialist_file(
     fleet: Fleet, handoff: Handoff, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.origins import DOCUMENT, USER, WEB
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.lifecycle.answer import is_plan_of_user
-from handoff_queue.supervisor.lifecycle.forks import build_fork, build_fork_plan
+from handoff_queue.supervisor.lifecycle.forks import build_fork, build_fork_plan, list_kept_steps
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.roles.role_events import make_plan_event
@@ -65,6 +65,15 @@ def test_a_fork_begins_with_the_results_that_do_not_depend_on_its_first_step() -
     assert steps[StepId("read")].result == state.steps[StepId("read")].result
     assert steps[StepId("read")].result_status is ResultStatus.OK
     assert [steps[StepId(name)].status for name in ("write", "send")] == [StepStatus.WAITING] * 2
+
+
+def test_only_the_steps_with_results_of_the_forked_job_are_kept() -> None:
+    state = ended_job().state
+    fork = build_fork(state, "write", {})
+
+    assert list_kept_steps(state) == []
+    assert list_kept_steps(forked(state, fork)) == ["read"]
+    assert list_kept_steps(forked(state, fork, a_plan(read="", write="read"))) == ["read"]
 
 
 def test_a_fork_knows_the_passages_of_its_kept_results() -> None:
