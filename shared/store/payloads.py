@@ -237,7 +237,7 @@ class PayloadStore:
         )
         stored_forms = dict(zip(distinct_digests, values, strict=True))
         room = _Room.for_payloads(values)
-        missing = [digest[:12] for digest in digests if stored_forms[digest] is None]
+        missing = {digest[:12]: None for digest in digests if stored_forms[digest] is None}
         if missing:
             raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         must_be_readable = {*digests}

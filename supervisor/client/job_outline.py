@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import SharedRun, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import convert_usage
@@ -42,6 +42,11 @@ MAX_ANSWER_CHARS = 4_000
 MAX_WAITING = 1_000
 """Most messages that are read from each unserved queue."""
 _TASK_CHARS, _WHY_CHARS = 100, 300
+_SUBJECTS = {
+    ApprovalOf.TOOLS.value: "the tool calls that wait for an approval",
+    ApprovalOf.FAILURE.value: "the failed step that waits for a decision",
+}
+"""Subjects of open questions, in words that differ from the usual ones."""
 
 
 class JobOutline(Message):
@@ -332,7 +337,8 @@ def _describe_omitted_parts(summary: JobSummary, end: JobEnded | None) -> Iterab
     if not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most"
     if summary.job.approval:
-        yield f"the {summary.job.approval} that waits for an approval"
+        subject = f"the {summary.job.approval} that waits for an approval"
+        yield _SUBJECTS.get(summary.job.approval, subject)
     if end and end.answer:
         yield f"the answer, of {end.answer.size:,} characters with its sources"
     yield "one handoff in full, its message, its result and its turns"

@@ -355,6 +355,7 @@ def test_the_commands_show_the_question_and_take_the_answer(
 
     assert job_id in listed
     assert "an approval of a call of send_mail by a person" in shown
+    assert "the tool calls that wait for an approval" in shown
     assert f"approval of a call of send_mail: it waits, as question {question['version']}" in full
     assert "0@commands" in full
     assert "--arguments is not JSON" in error_line(wrong, BAD_INPUT)
