@@ -17,9 +17,15 @@ from handoff_queue.shared.agent.prompt_documents import (
     ShownDocuments,
     format_documents_tag,
 )
-from handoff_queue.shared.agent.system_prompt import AnswerForm, build_system_prompt, choose_form
+from handoff_queue.shared.agent.system_prompt import (
+    NO_SOURCES,
+    AnswerForm,
+    build_system_prompt,
+    choose_form,
+)
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.agent.untrusted_text import escape_tags
+from handoff_queue.shared.text.markdown_sections import leave_out_sections
 from handoff_queue.shared.types.handoff import (
     DEFAULT_FALLBACK,
     AgentHandoff,
@@ -33,7 +39,12 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Block, MessageParam, SystemPrompt
 from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
-from handoff_queue.shared.types.origins import Origin, get_origins
+from handoff_queue.shared.types.origins import (
+    CODE_EXECUTION,
+    RUN_CODE,
+    Origin,
+    get_origins,
+)
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MAX_PASTED_CHARS = 60_000
@@ -150,7 +161,9 @@ def build_opening(
     message = {"role": "user", "content": _build_role_blocks(text) if is_role else [_block(text)]}
     added_tools = _choose_tools_for_unread_results(handoff, result_texts, not_shown, max_chars)
     rules = TOOL_RULES if tools or added_tools else COMMON_RULES
-    head = f"{spec.instructions.strip()}\n\n{rules}"
+    missing_tools = {*NO_SOURCES, RUN_CODE, CODE_EXECUTION, *spec.tools} - {*tools}
+    instructions = leave_out_sections(spec.instructions, tools, missing_tools)
+    head = f"{instructions.strip()}\n\n{rules}"
     return Opening(build_system_prompt(head, form, handoff, spec, tools), message, added_tools)
 
 

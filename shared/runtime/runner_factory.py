@@ -38,10 +38,21 @@ from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.memory_notes import HandoffNotes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, parse_result
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    Manifest,
+    parse_result,
+)
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Model
-from handoff_queue.shared.types.origins import DOCUMENT, get_origins, union
+from handoff_queue.shared.types.origins import (
+    DOCUMENT,
+    UNTRUSTED,
+    get_origins,
+    has_any,
+    union,
+)
 from handoff_queue.shared.types.specialist import SpecialistSpec, parse_spec
 
 
@@ -106,6 +117,18 @@ def _select_shown_documents(
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
 
+def _has_documents_to_open(
+    handoff: AgentHandoff, manifest: Manifest, tools: Sequence[Tool]
+) -> bool:
+    """Return whether tools that read documents are of use: the job has documents, or another tool
+    or an earlier step may bring some. The cached prefix begins with the tools. Siblings with equal
+    results to work from have equal tools.
+    """
+    if manifest.documents or has_any(get_origins(handoff.origins), UNTRUSTED):
+        return True
+    return any(tool.result_origins for tool in tools if not tool.reads_documents)
+
+
 def _with_external_model(dependencies: RunDependencies, external: ExternalModel) -> RunDependencies:
     """Return the dependencies of an agent with an external model. The calls of this agent go
     through no batch, and the provider shortens no request.
@@ -158,7 +181,8 @@ class RunnerFactory:
             origins = union(get_origins(handoff.origins), (DOCUMENT,))
             handoff = handoff.model_copy(update={"origins": origins})
         tools = setup.tools
-        if shown_documents.are_all_of(loaded.manifest):
+        can_open = _has_documents_to_open(handoff, loaded.manifest, tools)
+        if shown_documents.are_all_of(loaded.manifest) or not can_open:
             tools = tuple(tool for tool in tools if not tool.reads_documents)
         dependencies = self._build_dependencies(
             handoff, spec, setup, choices, tools, policy, documents

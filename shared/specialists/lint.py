@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import combinations
 from math import log, sqrt
 
+from handoff_queue.shared.text.markdown_sections import split_sections
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 OVERLAP = 0.25
@@ -62,25 +63,6 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
             warnings.extend(check(spec))
     warnings.extend(_find_overlaps(ordered_specs))
     return sorted(warnings, key=lambda warning: (warning.specialist, warning.rule))
-
-
-def split_sections(instructions: str) -> dict[str, str]:
-    """Return the `## ` sections of the instructions by heading, each with its heading line.
-    The text before the first heading has the key ''.
-    """
-    lines_by_heading: dict[str, list[str]] = {"": []}
-    heading = ""
-    in_code = False
-    for line in instructions.splitlines():
-        if line.lstrip().startswith("```"):
-            in_code = not in_code
-        if line.startswith("## ") and not in_code:
-            heading = line[3:].strip()
-        lines_by_heading.setdefault(heading, []).append(line)
-    sections: dict[str, str] = {}
-    for title, lines in lines_by_heading.items():
-        sections[title] = "\n".join(lines)
-    return sections
 
 
 def compute_similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:

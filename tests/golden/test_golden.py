@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field
 
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.specialists.lint import split_sections
+from handoff_queue.shared.text.markdown_sections import split_sections
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import StepId, build_handoff_id, create_job_id
 from handoff_queue.shared.types.message import Message

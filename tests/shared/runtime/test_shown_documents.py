@@ -29,6 +29,7 @@ from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
 READ = replace(a_tool("read_document", lambda _: "text"), reads_documents=True)
+NOW = replace(a_tool("now", lambda _: "noon"), origins=())
 CLOCK = a_tool("clock", lambda _: "noon")
 FETCH = replace(a_tool("fetch", lambda _: "page"), sends=(ANY_HOST,), origins=("web",))
 SHORT = "Qdrant is written in Rust."
@@ -43,7 +44,7 @@ class Attempt:
         self.leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
 
     def run(
-        self, *tools: Tool, text: str = SHORT, origins: tuple[Origin, ...] = ("user",)
+        self, *tools: Tool, text: str | None = SHORT, origins: tuple[Origin, ...] = ("user",)
     ) -> HandoffResult:
         handoff = self._stored(text, [tool.name for tool in tools], origins)
 
@@ -73,16 +74,24 @@ class Attempt:
     def offered(self) -> list[object]:
         return [tool["name"] for tool in self.model.calls[0].tools]
 
-    def _stored(self, text: str, tools: list[str], origins: tuple[Origin, ...]) -> AgentHandoff:
-        manifest, _ = a_manifest(qdrant=text)
-        listed, spec = manifest.to_json(), a_spec(*tools).to_json()
-        job_id = a_job(self.store)
-        self.store.payloads.put_documents({compute_digest(text): text}, 600.0)
-        artifact = Artifact(kind="documents", name="documents", manifest=make_ref(listed), count=1)
+    def _stored(
+        self, text: str | None, tools: list[str], origins: tuple[Origin, ...]
+    ) -> AgentHandoff:
+        """Return the handoff. Without a text, its job has no document."""
+        payloads, artifacts = [a_spec(*tools).to_json()], []
+        if text is not None:
+            manifest, _ = a_manifest(qdrant=text)
+            payloads.append(manifest.to_json())
+            self.store.payloads.put_documents({compute_digest(text): text}, 600.0)
+            listed = make_ref(manifest.to_json())
+            artifacts.append(Artifact(kind="documents", name="documents", manifest=listed, count=1))
         handoff = a_handoff(
-            job_id=job_id, specialist=compute_digest(spec), artifacts=(artifact,), origins=origins
+            job_id=a_job(self.store),
+            specialist=compute_digest(payloads[0]),
+            artifacts=tuple(artifacts),
+            origins=origins,
         )
-        issue_handoff(self.store, handoff, spec, listed)
+        issue_handoff(self.store, handoff, *payloads)
         return handoff
 
 
@@ -122,3 +131,20 @@ def test_an_agent_without_tools_for_documents_sees_only_their_names(attempt: Att
     result = attempt.run(CLOCK)
     assert SHORT not in attempt.opening
     assert result.origins == ("user",)
+
+
+@pytest.mark.parametrize(
+    ("tools", "origins", "offered"),
+    [
+        ((READ, NOW), ("user",), ["now"]),
+        ((READ, NOW), ("model", "user"), ["now"]),
+        ((READ, FETCH), ("user",), ["read_document", "fetch"]),
+        ((READ, NOW), ("user", "web"), ["read_document", "now"]),
+        ((READ, NOW), ("tool look", "user"), ["read_document", "now"]),
+    ],
+)
+def test_without_documents_an_agent_gets_no_tool_for_documents_that_nothing_can_bring(
+    attempt: Attempt, tools: tuple[Tool, ...], origins: tuple[Origin, ...], offered: list[str]
+) -> None:
+    attempt.run(*tools, text=None, origins=origins)
+    assert attempt.offered == offered

@@ -14,7 +14,6 @@ from handoff_queue.shared.specialists.lint import (
     LintRule,
     compute_similarity,
     lint,
-    split_sections,
 )
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.specialists import BUILT_IN
@@ -95,12 +94,6 @@ def test_instructions_without_tools_cannot_ask_for_a_search() -> None:
 
 def test_a_granted_tool_that_the_instructions_never_mention_is_superfluous() -> None:
     assert rules(spec(tools=("fetch_url",))) == [LintRule.TOOL_NOT_USED]
-
-
-def test_sections_are_split_at_headings_outside_code() -> None:
-    text = "Opening.\n## One\na\n```\n## not a heading\n```\n## Two\nb"
-    assert list(split_sections(text)) == ["", "One", "Two"]
-    assert "\n".join(split_sections(text).values()) == text
 
 
 BUILT_INS = load_specialists(BUILT_IN)
