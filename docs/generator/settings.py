@@ -38,6 +38,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "supervisor_model": "all",
         "specialist_model": "all",
         "review_model": "all",
+        "role_effort": "supervisor",
+        "role_thinking": "supervisor",
         "job_model": "workers",
         "price_as": "all",
         "offline": "all",
@@ -134,6 +136,8 @@ KINDS = {
     "Networks": f"up to {MAX_PATTERNS} IP addresses or networks, separated by commas",
     "Hosts": f"up to {MAX_PATTERNS} hosts, separated by commas",
     "GroupAccess": f"up to {MAX_PATTERNS} texts `GROUP=LEVEL`, separated by commas",
+    "RoleEfforts": "texts `ROLE=EFFORT`, separated by commas",
+    "RoleThinking": "texts `ROLE=THINKING`, separated by commas",
     "Patterns": f"up to {MAX_PATTERNS} patterns, separated by commas",
 }
 """Name of a type in the class -> what a user writes."""

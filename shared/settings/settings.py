@@ -50,6 +50,7 @@ from handoff_queue.shared.settings.http_values import (
     find_proxy_problems,
 )
 from handoff_queue.shared.settings.redis_url import read_address
+from handoff_queue.shared.settings.role_options import check_role_efforts, check_role_thinking
 from handoff_queue.shared.text.durations import convert_seconds, convert_whole_seconds
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
@@ -228,6 +229,20 @@ GroupAccess = Annotated[
     Field(max_length=MAX_PATTERNS),
 ]
 """Access levels of the HTTP API, each as `GROUP=LEVEL`."""
+RoleEfforts = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_split_texts),
+    AfterValidator(check_role_efforts),
+]
+"""Roles of the supervisor, each as `ROLE=EFFORT`."""
+RoleThinking = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_split_texts),
+    AfterValidator(check_role_thinking),
+]
+"""Roles of the supervisor, each as `ROLE=THINKING`."""
 
 
 OFFLINE_MODEL = "offline"
@@ -314,6 +329,16 @@ class Settings(BaseSettings):
     review_model: Name | None = None
     """The model of the assessor, the judge and the grader of an evaluation. A job's own model does
     not replace it. Not set: `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
+    """
+    role_effort: RoleEfforts = ()
+    """How much work the models of the supervisor's roles put into each reply: `low`, `medium`,
+    `high`, `xhigh` or `max`, for example `planner=high,router=low`. The roles are `router`,
+    `planner`, `replanner`, `judge`, `assessor` and `synthesizer`. Left out for a model that refuses
+    it. A specialist, such as the grader of an evaluation, has `effort` in its file.
+    """
+    role_thinking: RoleThinking = ()
+    """When the models of these roles think before they write: `adaptive`, `between_tools` or
+    `disabled`, for example `judge=adaptive`. Left out for a model that refuses it.
     """
     job_model: Name | None = None
     """The model that all jobs of these workers name with `--model`. A worker asks at its start

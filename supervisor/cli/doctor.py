@@ -50,6 +50,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     group_specialists_by_managed_model,
     group_specialists_by_model,
     group_specialists_by_option,
+    list_configured_roles,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
     OFFLINE,
@@ -161,7 +162,8 @@ def _check_shell(
     if settings.model_provider == "anthropic":
         server = create_model_server(settings)
         models = group_specialists_by_model(tiers.values(), specialists)
-        options = group_specialists_by_option(specialists, tiers)
+        with_options = [*specialists, *list_configured_roles(settings)]
+        options = group_specialists_by_option(with_options, tiers)
         yield from check_models(server, models, managed, options)
         yield from check_code_execution(server, settings, specialists)
     else:

@@ -27,10 +27,12 @@ from handoff_queue.shared.types.context_edits import (
     read_edits,
 )
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
+from handoff_queue.supervisor.roles.briefs import configure_role
 from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 Place = tuple[str, ...]
@@ -72,8 +74,8 @@ def group_specialists_by_managed_model(
 def group_specialists_by_option(
     specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
 ) -> dict[str, dict[Place, list[str]]]:
-    """Return the models of specialists with `effort` or `thinking` in their files. Each model has
-    the places of these levels and types, and each place has the names of the specialists.
+    """Return the models of specialists and roles with an `effort` or a `thinking`. Each model has
+    the places of these levels and types, and each place has the names of the specialists and roles.
 
     Args:
         defaults: see `group_specialists_by_managed_model`.
@@ -92,6 +94,19 @@ def group_specialists_by_option(
             for place in places:
                 of_model.setdefault(place, []).append(spec.name)
     return users
+
+
+def list_configured_roles(settings: Settings) -> list[SpecialistSpec]:
+    """Return the roles with an effort or a thinking in the settings, each with its model."""
+    models = Models(settings)
+    specs: list[SpecialistSpec] = []
+    for name in ROLES:
+        spec = configure_role(name, settings)
+        if spec.effort is None and spec.thinking is None:
+            continue
+        model = models.choose_name(settings.job_model, spec)
+        specs.append(spec.model_copy(update={"model": model}))
+    return specs
 
 
 def check_managed_context(facts: object, name: str, users: Collection[str]) -> Iterator[Finding]:

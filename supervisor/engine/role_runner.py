@@ -26,7 +26,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import build_verdict_format
-from handoff_queue.supervisor.roles.briefs import read_role_once
+from handoff_queue.supervisor.roles.briefs import configure_role, read_role_once
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
 from handoff_queue.supervisor.roles.judge import (
     RulingFormat,
@@ -134,7 +134,7 @@ class RoleRunner:
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             return self._build_consequences(state, handoff, result)
 
-        role_spec = read_role_once(handoff.assigned_to)
+        role_spec = configure_role(handoff.assigned_to, self._attempts.settings)
         ready = self._attempts.prepare(text, handoff, make_setup, conclude, own_spec=role_spec)
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 

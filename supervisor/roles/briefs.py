@@ -25,9 +25,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from handoff_queue.shared.settings.role_options import parse_role_levels
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import read_specialist
 from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS, GivenResult
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.model import Effort, Thinking
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -84,6 +88,15 @@ def read_role(name: str) -> SpecialistSpec:
 def read_role_once(name: str) -> SpecialistSpec:
     """Return `read_role`, read from its file at the first call in this process."""
     return read_role(name)
+
+
+def configure_role(name: str, settings: Settings) -> SpecialistSpec:
+    """Return the spec of a role, with the effort and the thinking of the settings."""
+    options = {
+        "effort": parse_role_levels(settings.role_effort, Effort).get(Role(name)),
+        "thinking": parse_role_levels(settings.role_thinking, Thinking).get(Role(name)),
+    }
+    return read_role_once(name).model_copy(update=options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,14 @@ def test_folders_may_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().specialists_dirs == (Path("/srv/with:colon"),)
 
 
+def test_roles_have_their_own_effort_and_thinking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_ROLE_EFFORT", "planner=high, router=low,")
+    monkeypatch.setenv("HANDOFF_ROLE_THINKING", "judge=between_tools")
+    settings = load_settings()
+    assert settings.role_effort == ("planner=high", "router=low")
+    assert settings.role_thinking == ("judge=between_tools",)
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
     [
@@ -39,6 +47,10 @@ def test_folders_may_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HANDOFF_MODE", "xx", "must be 'auto', 'single', 'team' or 'adaptive', not 'xx'"),
         ("HANDOFF_MAX_DEPTH", "99", "must be at most 8, not 99"),
         ("HANDOFF_OFFLINE", "maybe", "must be true or false, not 'maybe'"),
+        ("HANDOFF_ROLE_EFFORT", "planer=high", "the values low, medium, high, xhigh, max"),
+        ("HANDOFF_ROLE_EFFORT", "judge=low,judge=max", "must name each role once"),
+        ("HANDOFF_ROLE_EFFORT", "planner", "high, xhigh, max, not 'planner'"),
+        ("HANDOFF_ROLE_THINKING", "judge=high", "the values adaptive, between_tools, disabled"),
     ],
 )
 def test_a_wrong_setting_is_named_by_its_variable_and_its_value(

@@ -24,6 +24,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     group_specialists_by_managed_model,
     group_specialists_by_model,
     group_specialists_by_option,
+    list_configured_roles,
 )
 from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
 from tests.doubles.handoffs import a_spec
@@ -84,6 +85,23 @@ def test_a_level_or_type_of_a_file_that_its_model_lacks_is_named() -> None:
         "small has no `effort: max`; the calls for reader leave it out",
         "small has no `thinking: between_tools`; the calls for writer leave it out",
     ]
+
+
+def test_the_effort_and_thinking_of_a_role_are_compared_with_its_model() -> None:
+    settings = Settings(
+        offline=False,
+        supervisor_model="capable",
+        specialist_model="cheap",
+        review_model="other",
+        role_effort=("router=low", "judge=max"),
+        role_thinking=("planner=disabled",),
+    )
+    roles = list_configured_roles(settings)
+    assert group_specialists_by_option(roles, {}) == {
+        "cheap": {("effort", "low"): ["router"]},
+        "other": {("effort", "max"): ["judge"]},
+        "capable": {("thinking", "types", "disabled"): ["planner"]},
+    }
 
 
 def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for_them() -> None:
