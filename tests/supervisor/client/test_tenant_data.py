@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import compute_digest
-from handoff_queue.supervisor.client import deletion as tenant_deletion
+from handoff_queue.supervisor.client import tenant_deletion
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
