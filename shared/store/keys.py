@@ -284,7 +284,7 @@ def day(number: int | str, tenant: str | None = None) -> str:
     """hash: usage of all jobs, or of one tenant's jobs, on one day, which is a number of days
     since 1970 in UTC. `parts/budgets.lua` writes it.
     """
-    return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
+    return f"{PREFIX}day:{number}{_build_suffix(tenant)}"
 
 
 def verified_usage(number: int | str, tenant: str | None = None) -> str:
@@ -292,7 +292,13 @@ def verified_usage(number: int | str, tenant: str | None = None) -> str:
     amounts are used. Only supervisors write it, in `parts/verified_usage.lua`. The deletion of a
     tenant removes it.
     """
-    return f"{PREFIX}verified_usage:{number}{f':{tenant}' if tenant else ''}"
+    return f"{PREFIX}verified_usage:{number}{_build_suffix(tenant)}"
+
+
+def _build_suffix(tenant: str | None) -> str:
+    if tenant is None:
+        return ""
+    return f":{tenant}"
 
 
 def open_jobs(tenant: str) -> str:

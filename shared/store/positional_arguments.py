@@ -158,12 +158,12 @@ class JobFilterArguments(NamedTuple):
     most: int
     """Most jobs to return."""
     tenant: str
-    """Empty, as each of the following conditions: any."""
+    """`=` and the name, or empty for any. The same form has each condition without its own text."""
     mode: str
     priority: str
     text: str
-    """Text in the title or the id, in small letters."""
+    """Text in the title or the id, in small letters; empty: any."""
     min_usd: int | str
-    """Least micro-dollars."""
+    """Least micro-dollars; empty: any."""
     assigned: str
     failed: str

@@ -38,9 +38,12 @@ def mcp(
     """
     check_extra("mcp", "handoff mcp", "mcp")
     from handoff_queue.shared.observability.logs import configure_logging
+    from handoff_queue.supervisor.client.argument_types import check_tenant
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.mcp.stdio import serve_stdio
 
+    if tenant is not None:
+        check_tenant(tenant)
     jobs = connect_to_broker()
     jobs.store.health.check_no_cluster()
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save

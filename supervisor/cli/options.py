@@ -476,6 +476,10 @@ def filter_of(
         newer_than_s: most seconds since the jobs were submitted.
         texts: values of the fields of `JobFilter` that are texts; None: the option is not there.
     """
+    from handoff_queue.supervisor.client.argument_types import check_tenant
+
+    if texts.get("tenant") is not None:
+        check_tenant(str(texts["tenant"]))
     text_fields = {name: str(text) for name, text in texts.items() if text is not None}
     return JobFilter(
         statuses=statuses,

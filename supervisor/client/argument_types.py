@@ -19,6 +19,8 @@ from handoff_queue.shared.types.message import describe_value, get_public_name
 Class = TypeVar("Class", bound=type)
 MAX_NUMBER = 2**53
 """The largest whole number of an argument: Redis's Lua holds larger ones only as fractions."""
+MAX_TENANT_CHARS = 100
+"""Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 _OWN_CHECKS = ("Actor", "AccessLevel", "JsonValue", "NewLimits", "Request", "ScheduleOptions")
 """Types that the methods check, because the advice depends on the argument."""
 
@@ -56,6 +58,8 @@ def _check_argument(name: str, value: object, annotation: str) -> None:
     kind, _, inner = parts[0].rstrip("]").partition("[")
     if kind in _CHECKS:
         _CHECKS[kind](name, value)
+        if name == "tenant":
+            check_tenant(str(value))
     elif kind in ("Sequence", "Iterable"):
         _check_list(name, value, kind, inner)
     elif kind not in {*_OWN_CHECKS, *(base.__name__ for base in type(value).__mro__)}:
@@ -150,6 +154,20 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     if hint:
         advice = f": {hint}"
     raise UserError(f"{name} must be of type {public}, not {wrong}{advice}")
+
+
+def check_tenant(tenant: str) -> None:
+    """Raise UserError if a tenant cannot have this name.
+
+    No job has an empty tenant, so that the name of a tenant never stands for all tenants.
+    """
+    if not tenant.strip():
+        raise UserError("the tenant is empty: name a tenant, or leave it out")
+    if len(tenant) > MAX_TENANT_CHARS or not tenant.isprintable():
+        raise UserError(
+            f"the tenant's name must be one line of at most {MAX_TENANT_CHARS} characters, not"
+            f" {tenant!r:.80}"
+        )
 
 
 def check_wait_s(wait_s: object) -> None:

@@ -40,7 +40,7 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import OnFailure
-from handoff_queue.supervisor.client.argument_types import check_type
+from handoff_queue.supervisor.client.argument_types import check_tenant, check_type
 from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of
 from handoff_queue.supervisor.gates.gates_file import GateSet, read_gates
 from handoff_queue.supervisor.workflows import Items, Workflow
@@ -53,8 +53,6 @@ MAX_MODEL_CHARS = 200
 """Most characters of a model's name. All tenants share the list of models with a rate limit."""
 MAX_SPECIALISTS = 1_000
 """Most specialists that a job names. Its first event, and lists of waiting jobs, have them."""
-MAX_TENANT_CHARS = 100
-"""Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 
 
 def check_documents(documents: object) -> None:
@@ -408,15 +406,9 @@ def check_request(request: Request, settings: Settings) -> None:
             f"the request has {len(request.text):,} characters, more than {limit:,}: put long texts"
             " into documents (--docs)"
         )
-    if not request.tenant.strip():
-        raise UserError("the tenant is empty: name a tenant, or leave it out")
     _check_encodable(request)
+    check_tenant(request.tenant)
     check_names(request)
-    if len(request.tenant) > MAX_TENANT_CHARS or not request.tenant.isprintable():
-        raise UserError(
-            f"the tenant's name must be one line of at most {MAX_TENANT_CHARS} characters, not"
-            f" {request.tenant!r:.80}"
-        )
     if request.answer_schema is not None:
         _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):

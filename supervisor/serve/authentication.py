@@ -29,6 +29,7 @@ from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.argument_types import check_tenant
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import check_job_id
@@ -378,8 +379,11 @@ def choose_tenant(caller: Caller, tenant: str | None) -> str | None:
     """Return the tenant that a request names or that the token belongs to; None for no tenant.
 
     Raises:
+        UserError: no tenant can have this name.
         Problem: the request names another tenant than the token.
     """
+    if tenant is not None:
+        check_tenant(tenant)
     if caller.tenant is None:
         return tenant
     if tenant not in (None, caller.tenant):

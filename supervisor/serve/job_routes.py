@@ -18,6 +18,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.supervisor.client.argument_types import check_tenant
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_outline import JobOutline
@@ -191,6 +192,8 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
 ) -> JobsPage:
     """Return the newest jobs that match. A page may have fewer jobs than `limit`."""
+    if tenant is not None:
+        check_tenant(tenant)
     if access.tenant is not None:
         if tenant not in (None, access.tenant):
             return JobsPage(jobs=[], next_cursor=None)
@@ -200,15 +203,15 @@ async def list_jobs(
         raise Problem(422, f"cursor: {must}", errors=[("#query/cursor", must)])
     where = JobFilter(
         statuses=frozenset(status or ()),
-        tenant=tenant or "",
+        tenant=tenant,
         submitted_before=submitted_before,
         submitted_after=submitted_after,
-        mode=mode or "",
-        priority=priority or "",
-        text=text or "",
+        mode=mode,
+        priority=priority,
+        text=text,
         min_microusd=min_microusd,
-        specialist=specialist or "",
-        failed_specialist=failed_specialist or "",
+        specialist=specialist,
+        failed_specialist=failed_specialist,
     )
     job_infos, place = await run_in_threadpool(_read_page, access, where, limit, cursor)
     jobs = [convert_job_info(info) for info in job_infos]

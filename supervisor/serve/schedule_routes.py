@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
-from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
+from handoff_queue.supervisor.client.argument_types import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.serve.authentication import (
     Access,

@@ -58,7 +58,7 @@ async def inbox(request: Request, visit: Reads) -> Response:
 
 
 def _list_waiting_jobs(access: Access) -> tuple[float, list[WaitingJob]]:
-    where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
+    where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant)
     jobs = access.store.jobs
     waiting: list[WaitingJob] = []
     job_infos = jobs.read(jobs.list_newest(MAX_JOBS, where))

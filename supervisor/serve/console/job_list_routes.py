@@ -225,14 +225,14 @@ class UrlFilter:
             min_microusd = round(float(amount) * 1e6)
         return JobFilter(
             statuses=self.statuses,
-            tenant=self.texts["tenant"],
+            tenant=self.texts["tenant"] or None,
             submitted_after=submitted_after,
-            mode=self.texts["mode"],
-            priority=self.texts["priority"],
-            text=self.texts["text"],
+            mode=self.texts["mode"] or None,
+            priority=self.texts["priority"] or None,
+            text=self.texts["text"] or None,
             min_microusd=min_microusd,
-            specialist=self.texts["specialist"],
-            failed_specialist=self.texts["failed_specialist"],
+            specialist=self.texts["specialist"] or None,
+            failed_specialist=self.texts["failed_specialist"] or None,
         )
 
     def build_query(self, cursor: str = "") -> str:

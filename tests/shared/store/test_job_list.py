@@ -78,6 +78,16 @@ def test_the_list_is_filtered_by_status_and_by_tenant(store: Store) -> None:
     assert store.jobs.list_newest(9, JobFilter(tenant="an")) == []
 
 
+@pytest.mark.parametrize("field", ["tenant", "mode", "priority", "specialist"])
+def test_an_empty_name_in_the_filter_matches_no_job(store: Store, field: str) -> None:
+    with_status(store, JobStatus.QUEUED)
+
+    where = JobFilter(**{field: ""})  # type: ignore[arg-type]
+
+    assert store.jobs.list_newest(9, where) == []
+    assert store.jobs.count_by_status(where) == {}
+
+
 def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
     asks, approval, answered, ended, running = (
         with_status(store, JobStatus.RUNNING) for _ in range(5)

@@ -47,6 +47,8 @@ LIMITS: Any = JobLimits
 RUBRIC: Any = Rubric
 WORKFLOW: Any = read_workflow
 """Functions that type checkers do not check."""
+OPTIONAL = ("expires_s", "idempotency_key", "texts", "wait_s")
+"""Parameters of the methods with a tenant that a call may leave out."""
 INTERNAL = ("Redis refused", "__init__", "positional argument", "JobLimits", "has no attribute")
 """Words of errors that a user cannot understand."""
 
@@ -54,6 +56,10 @@ INTERNAL = ("Redis refused", "__init__", "positional argument", "JobLimits", "ha
 def parameters(function: Callable[..., Any]) -> list[str]:
     names = list(inspect.signature(function).parameters)
     return [name for name in names if name != "self"]
+
+
+def parameters_of(method: str) -> list[str]:
+    return parameters(getattr(Client, method))
 
 
 def assert_words(function: Callable[..., Any], arguments: dict[str, Any], call: str) -> None:
@@ -148,3 +154,20 @@ def test_a_file_may_be_named_by_a_text(tmp_path: Path) -> None:
 
     assert read_items(str(items)).lines == ("a",)
     assert read_facts(str(facts)).facts[0].subject == "Qdrant"
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "two\nlines", "b" * 101])
+@pytest.mark.parametrize("name", [name for name in METHODS if "tenant" in parameters_of(name)])
+def test_a_method_refuses_a_name_that_no_tenant_can_have(
+    name: str, tenant: str, jobs: Client
+) -> None:
+    """A program may pass an empty name by mistake. It must not act on the jobs of all tenants."""
+    job_id = jobs.submit(Request("Compare."))
+    end_job(jobs, job_id)
+    values = {"access": handoff_queue.AccessLevel.READ, "tenant": tenant}
+    needed = {key: values.get(key, "a/b") for key in parameters_of(name) if key not in OPTIONAL}
+
+    with pytest.raises(UserError, match="tenant"):
+        getattr(jobs, name)(**needed)
+
+    assert jobs.info(job_id).job_id == job_id

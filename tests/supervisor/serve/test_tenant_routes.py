@@ -71,3 +71,16 @@ def test_the_export_and_the_deletion_need_an_admin(client_with: ClientOf) -> Non
     admin = client_with("admin")
     assert admin.get(export).status_code == 200
     assert admin.delete(tenant).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["%20", "%00", "a%0Ab"])
+def test_a_name_that_no_tenant_can_have_is_refused(
+    http: TestClient, jobs: Client, name: str
+) -> None:
+    job_id = jobs.submit(HANDOFF_PROJECT)
+    end(jobs, job_id)
+
+    for path in ("tenants/{}/export", "jobs?tenant={}", "budgets?tenant={}", "schedules?tenant={}"):
+        assert http.get(f"/v1/{path.format(name)}").status_code == 400, path
+    assert http.delete(f"/v1/tenants/{name}").status_code == 400
+    assert http.get(f"/v1/jobs/{job_id}").status_code == 200

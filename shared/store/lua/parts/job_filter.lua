@@ -3,13 +3,21 @@
 
 local FIRST_STATUS = 12
 
--- Return the filter by the names of its conditions. '': any. `statuses` is a set; nil: any.
+-- Return the value of a condition `=VALUE`; nil: any.
+local function read_condition(argument)
+  if argument == '' then return nil end
+  return string.sub(argument, 2)
+end
+
+-- Return the filter by the names of its conditions; nil: any. `text` and `min_usd`: '' for any.
+-- `statuses` is a set.
 local function read_filter()
   local place, lowest, most_read, most, tenant, mode, priority, text, min_usd, assigned,
     failed = unpack(ARGV, 1, FIRST_STATUS - 1)
   local filter = {
-    tenant = tenant, mode = mode, priority = priority, text = text, min_usd = min_usd,
-    assigned = assigned, failed = failed,
+    tenant = read_condition(tenant), mode = read_condition(mode),
+    priority = read_condition(priority), text = text, min_usd = min_usd,
+    assigned = read_condition(assigned), failed = read_condition(failed),
   }
   if #ARGV >= FIRST_STATUS then
     filter.statuses = {}
@@ -19,7 +27,7 @@ local function read_filter()
 end
 
 local function is_any_or_equal(wanted, value)
-  return wanted == '' or wanted == value
+  return wanted == nil or wanted == value
 end
 
 local STORED = {
@@ -47,8 +55,8 @@ local function matching_status(id, filter)
     redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_agents')
   )
   if filter.min_usd ~= '' and number_or(usd, 0) < tonumber(filter.min_usd) then return nil end
-  if filter.assigned ~= '' and not has_word(assigned, filter.assigned) then return nil end
-  if filter.failed ~= '' and not has_word(failed_agents, filter.failed) then return nil end
+  if filter.assigned and not has_word(assigned, filter.assigned) then return nil end
+  if filter.failed and not has_word(failed_agents, filter.failed) then return nil end
   if waits_for_person(status, asks, asked_last, job) then
     status = 'waiting'
   elseif not STORED[status] then
