@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -100,9 +101,10 @@ def _is_plain(target: Path) -> bool:
 
 
 def _write_whole(target: Path, texts: Iterable[str]) -> None:
-    partly = target.with_name(target.name + ".part")
+    partly = target.with_name(f".handoff-{secrets.token_hex(8)}.part")
+    part_file = partly.open("x", encoding="utf-8")  # never a file of the user or another writer
     try:
-        with partly.open("w", encoding="utf-8") as part_file:
+        with part_file:
             part_file.writelines(texts)
         os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
     except BaseException:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.atomic_output import write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed
 
 
@@ -17,6 +19,41 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     write_out(tmp_path / "page.html", "new")
 
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("page.html", "new")]
+
+
+def test_a_file_of_the_user_beside_the_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv.part").write_text("the user's")
+    write_out(tmp_path / "rows.csv", "new")
+
+    assert (tmp_path / "rows.csv.part").read_text() == "the user's"
+
+
+def test_each_of_two_writers_writes_a_whole_file(tmp_path: Path) -> None:
+    """The second writer starts while the first one writes, and ends after it."""
+    target, first_has_ended = tmp_path / "rows.jsonl", threading.Event()
+    second_has_begun = threading.Event()
+
+    def write_second() -> Iterator[str]:
+        yield "second"
+        second_has_begun.set()
+        assert first_has_ended.wait(30)
+        yield "second"
+
+    def write_first() -> Iterator[str]:
+        yield "first"
+        assert second_has_begun.wait(30)
+        yield "first"
+
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(write_lines, target, write_second())
+        write_lines(target, write_first())
+        after_first = target.read_text()
+        first_has_ended.set()
+        second.result(30)
+
+    assert after_first == "first\nfirst\n"
+    assert target.read_text() == "second\nsecond\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
 @pytest.mark.parametrize("target", [".", "", "/"])
