@@ -16,6 +16,7 @@ from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
+    KEYRING,
     find_keyring_file,
     find_private_key_file,
     make_keys,
@@ -239,7 +240,7 @@ def _rotate(folder: Path, name: str) -> None:
     Args:
         folder: folder of the keys, or the file of its keyring.
     """
-    if folder.is_file():
+    if folder.name == KEYRING:
         folder = folder.parent
     key = rotate_key(folder, name)
     write_line(f"{name} signs with {key.id} from now on")

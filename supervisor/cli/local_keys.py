@@ -10,6 +10,7 @@ from pathlib import Path
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
+    KEYRING,
     build_key_variables,
     find_keyring_file,
     make_chosen_keys,
@@ -87,6 +88,9 @@ def prepare_local_keys(
         folder = home / OWN_FOLDER
     folder = expand_folder(folder, "--keys").resolve()
     if folder.is_file():
+        if folder.name != KEYRING:
+            option = "HANDOFF_KEYS" if named_folder is None else "--keys"
+            raise UserError(f"{option} {folder} is a file: name a folder, or its {KEYRING}")
         folder = folder.parent
     workers: dict[str, str | None] = {}
 

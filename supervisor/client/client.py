@@ -687,9 +687,12 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
+            UserError: the count is 0.
         """
         from handoff_queue.supervisor.client.audit import find_actions
 
+        if count < 1:
+            raise UserError(f"count must be a whole number of at least 1, not {count}")
         if job_id is None:
             return self.store.audit.list_newest(count)
         self._load_job_info(job_id)

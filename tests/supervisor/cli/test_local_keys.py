@@ -119,6 +119,19 @@ def test_a_system_without_keys_has_a_message_with_the_reason(tmp_path: Path) -> 
     assert not (tmp_path / OWN_FOLDER).exists()
 
 
+def test_another_file_than_a_keyring_names_no_folder_of_keys(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys")
+    (tmp_path / "flow").mkdir()
+    workflow = tmp_path / "flow" / "w2.yaml"
+    workflow.write_text("steps: []\n")
+
+    with pytest.raises(UserError, match=r"--keys .*w2\.yaml is a file: name a folder"):
+        keys_of(tmp_path, ALL, named=workflow)
+
+    assert [file.name for file in workflow.parent.iterdir()] == ["w2.yaml"]
+    assert keys_of(tmp_path, ALL, named=tmp_path / "keys" / KEYRING).folder == tmp_path / "keys"
+
+
 def test_two_contrary_options_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--keys and --no-keys exclude each other"):
         keys_of(tmp_path, ALL, named=tmp_path, has_none=True)
