@@ -59,6 +59,8 @@ class JobInfo(SpentAmounts):
     """The upper-bound part of these figures, as in `Usage`."""
     asks: str = ""
     """Reason why the job waits for a decision of its user; empty if it does not wait."""
+    limits_to_raise: tuple[str, ...] = ()
+    """Limits of which one is spent, such as `max_tokens`, while the job waits for this decision."""
     approval: str = ""
     """Subject of the approval that the job waits for; empty if it does not wait."""
     calls_to_approve: tuple[str, ...] = ()
@@ -166,6 +168,7 @@ def _parse(
         cancelled=b"cancelled" in fields,
         specialists=tuple(read_text(b"specialists").split()),
         asks=asks,
+        limits_to_raise=tuple(read_text(b"limits_to_raise").split()) if asks else (),
         approval=approval,
         calls_to_approve=tuple(
             call.partition(":")[2] for call in parse_name(fields.get(b"calls", b"")).split()

@@ -54,6 +54,7 @@ _JOB_FIELDS = (
     "cancelled",
     "specialists",
     "asks",
+    "limits_to_raise",
     "asked_at",
     "calls",
     "child_jobs_lack",

@@ -108,6 +108,12 @@ class Measure:
     """Returns an amount in words: `12 turns`, `$0.5`."""
 
     @property
+    def option_with_value(self) -> str:
+        """Return the option as a user writes it: `--max-turns N`, `--max-usd X`."""
+        value = "X" if self.amounts == (MONEY,) else "N"
+        return f"{self.option} {value}"
+
+    @property
     def counts_calls(self) -> bool:
         """True if the measure counts model calls, so that the worst case of each call is 1."""
         return self.amounts == (TURNS,)

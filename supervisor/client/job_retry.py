@@ -65,7 +65,8 @@ def build_event_commit(state: JobState, event: RetryRequested, due_at: float) ->
         due_at: see `retry_commit`.
     """
     status = fold_on(state, [RecordedEvent(state.version + 1, state.as_of, event)]).status
-    fields = {"status": status.value, "cancelled": "", "asks": "", **build_budget_fields(event)}
+    answered = dict.fromkeys(("cancelled", "asks", "limits_to_raise"), "")
+    fields = {"status": status.value, **answered, **build_budget_fields(event)}
     return Commit(
         job_id=state.job_id,
         expected=state.version,

@@ -75,6 +75,8 @@ class WaitingReason:
     """False if more steps may wait than `steps` has."""
     specialists: tuple[str, ...] = ()
     """The specialists of which a worker is missing. A worker of one specialist suffices."""
+    limits: tuple[str, ...] = ()
+    """The limits of which one must be raised, by their names. Empty: none, or unknown."""
 
     def __str__(self) -> str:
         match self.steps:
@@ -133,7 +135,15 @@ def find_open_questions(job: JobInfo) -> list[WaitingReason]:
     questions: list[WaitingReason] = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        questions.append(WaitingReason(decision, DECIDE, remedy=Remedy.DECIDE, subject=job.job_id))
+        questions.append(
+            WaitingReason(
+                decision,
+                DECIDE,
+                remedy=Remedy.DECIDE,
+                subject=job.job_id,
+                limits=job.limits_to_raise,
+            )
+        )
     if job.approval:
         answer = describe_awaited_answer(job.approval)
         fix, remedy = APPROVE, Remedy.APPROVE

@@ -47,7 +47,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.job_budget import explain_budget_decision
+from handoff_queue.supervisor.lifecycle.job_budget import (
+    explain_budget_decision,
+    list_limits_to_raise,
+)
 from handoff_queue.supervisor.lifecycle.job_end import end_now, get_question_due
 from handoff_queue.supervisor.lifecycle.state import (
     AskedCall,
@@ -243,10 +246,11 @@ def build_commands_after_rejection(state: JobState, subject: ApprovalOf) -> tupl
 def build_waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     """Return the fields of the job's hash about the question that it waits for.
 
-    The fields are `asks` (the reason for a decision), `approval:` with the version of a question
-    (its subject), and two fields about the newest question. They are `asked_last` (its version) and
-    `asked_at` (Unix ms). An empty value removes its field. The version in the name protects a newer
-    question from a late answer to an earlier one.
+    The fields are `asks` (the reason for a decision), `limits_to_raise` (the limits of that
+    decision), `approval:` with the version of a question (its subject), and two fields about the
+    newest question. They are `asked_last` (its version) and `asked_at` (Unix ms). An empty value
+    removes its field. The version in the name protects a newer question from a late answer to an
+    earlier one.
 
     Args:
         later: the state after the events that the fields are written with; None: the open
@@ -261,6 +265,7 @@ def build_waiting_fields(before: JobState, later: JobState | None) -> dict[str, 
     if later is None:
         return fields
     fields["asks"] = explain_budget_decision(later)
+    fields["limits_to_raise"] = " ".join(list_limits_to_raise(later))
     since = later.asked_at
     if open_calls and since is None:
         since = open_calls[0].at

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from handoff_queue.shared.types.budget_measures import MEASURES
+from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
@@ -28,6 +28,7 @@ def explain_spent_budget(state: JobState) -> str:
     """Return which budget is spent, or '' if none is. A child job's share may be too small for
     one call although almost nothing is used.
     """
+    limits = state.submitted.limits
     match state.spent:
         case None:
             return ""
@@ -36,9 +37,10 @@ def explain_spent_budget(state: JobState) -> str:
         case StopReason.DAY_BUDGET:
             return "the budget of the day is spent"
         case _ if state.submitted.parent:
-            return f"its share of the budget ({_set_limits(state.submitted.limits)}) was too small"
+            return f"its share of the budget ({_describe_limits(MEASURES, limits)}) was too small"
         case _ if state.usage == NOTHING_USED:
-            budget = _set_limits(state.submitted.limits)
+            used = {measure.limit: measure.get_used_amount(state) for measure in MEASURES}
+            budget = _describe_limits(find_spent_limits(limits, used), limits)
             return f"the job's budget ({budget}) is too small for its first call: raise it"
         case _:
             return "the job's budget is spent"
@@ -51,6 +53,16 @@ def explain_budget_decision(state: JobState) -> str:
     return ""
 
 
+def list_limits_to_raise(state: JobState) -> list[str]:
+    """Return the names of the limits of which one must be raised, if the job waits for that. Empty
+    if it does not wait, or if the budget of a day is spent.
+    """
+    if not explain_budget_decision(state) or not state.spent_its_own:
+        return []
+    used = {measure.limit: measure.get_used_amount(state) for measure in MEASURES}
+    return [measure.limit for measure in find_spent_limits(state.submitted.limits, used)]
+
+
 def format_amount(name: str, value: int) -> str:
     """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
     for measure in MEASURES:
@@ -59,10 +71,35 @@ def format_amount(name: str, value: int) -> str:
     return f"{value} {name.removeprefix('max_')}"
 
 
-def _set_limits(limits: JobLimits) -> str:
-    """Return the limits on the budget that are set."""
+def find_spent_limits(limits: JobLimits, used: Mapping[str, int]) -> tuple[Measure, ...]:
+    """Return the limits of which one refused a call. Pure.
+
+    A call is one turn, so the number of turns shows whether the turns are spent. The size of the
+    refused call is not known, so each other limit may have refused it.
+
+    Args:
+        used: the used amount for each limit, by its name.
+    """
+    set_measures = tuple(measure for measure in MEASURES if measure.get_limit(limits))
+    spent: list[Measure] = []
+    for measure in set_measures:
+        rest = (measure.get_limit(limits) or 0) - used[measure.limit]
+        if not measure.counts_calls or rest <= _get_largest_turn_reserve(limits):
+            spent.append(measure)
+    return tuple(spent) or set_measures
+
+
+def _get_largest_turn_reserve(limits: JobLimits) -> int:
+    """Return the most turns that `reserve_for_closing_roles` keeps."""
+    if limits.on_limit is not OnLimit.WRAP_UP or limits.max_turns is None:
+        return 0
+    return (limits.max_turns - 1) // 2
+
+
+def _describe_limits(measures: Sequence[Measure], limits: JobLimits) -> str:
+    """Return the limits that are set, of these measures."""
     amounts: list[str] = []
-    for measure in MEASURES:
+    for measure in measures:
         limit = measure.get_limit(limits)
         if limit is not None:
             amounts.append(measure.text(limit))

@@ -4,10 +4,10 @@ again. Other results stand until a dependency ends differently. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handoff_queue.shared.types.budget_measures import MEASURES
+from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     HandoffFinished,
@@ -18,14 +18,14 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
 from handoff_queue.shared.types.ids import StepId, parse_step_id
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.limits import NewLimits, raise_limits
+from handoff_queue.shared.types.limits import JobLimits, NewLimits, raise_limits
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.conflict_resolution import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
 from handoff_queue.supervisor.lifecycle.forks import get_fork_specialists
 from handoff_queue.supervisor.lifecycle.helper_steps import find_helpers
-from handoff_queue.supervisor.lifecycle.job_budget import format_amount
+from handoff_queue.supervisor.lifecycle.job_budget import find_spent_limits, format_amount
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     Delivery,
@@ -38,7 +38,6 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_slice
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
-RAISE_LIMITS = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
@@ -74,8 +73,7 @@ def retry_of(
                 f"{state.job_id} has used {format_amount(name, used)} already: give a higher limit"
             )
         new_limits[name] = limit
-    if not new_limits:
-        _check_budget_is_left(state, usage, from_step)
+    _check_budget_is_left(state, usage, new_limits, from_step)
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
         fills_gaps=from_step is None and _has_gaps(state),
@@ -113,19 +111,44 @@ def _check_can_be_retried(state: JobState, from_step: str | None) -> None:
         )
 
 
-def _check_budget_is_left(state: JobState, usage: Mapping[str, int], from_step: str | None) -> None:
-    """Check that a retry without new limits would not stop at the same limits.
+def _check_budget_is_left(
+    state: JobState, usage: Mapping[str, int], new: Mapping[str, int], from_step: str | None
+) -> None:
+    """Check that a retry would not stop at the same limits.
 
     Raises:
         UserError: the budget of the job is spent, or the slice of one of its child jobs.
     """
+    limits = state.submitted.limits
     if state.spent_its_own:
-        spent = _describe_usage(state, usage)
-        raise UserError(f"the budget of {state.job_id} is spent ({spent}): {RAISE_LIMITS}")
-    steps = ", ".join(_cut_short(state, from_step)) if state.ended else ""
+        spent_limits = find_spent_limits(limits, usage)
+        if not _is_one_raised(limits, spent_limits, new):
+            spent = _describe_usage(state, usage)
+            raise UserError(
+                f"the budget of {state.job_id} is spent ({spent}): raise"
+                f" {_name_limits(spent_limits)}"
+            )
+    steps = ", ".join(_cut_short(state, from_step)) if state.ended and not new else ""
     if steps:
-        why = f"the budget of {state.job_id} leaves a child job of {steps} too small a share"
-        raise UserError(f"{why}: {RAISE_LIMITS}")
+        raise UserError(
+            f"the budget of {state.job_id} leaves a child job of {steps} too small a share: raise"
+            f" {_name_limits(MEASURES)}"
+        )
+
+
+def _is_one_raised(limits: JobLimits, measures: Sequence[Measure], new: Mapping[str, int]) -> bool:
+    """Return whether a new limit is higher than the limit of one of these measures."""
+    for measure in measures:
+        limit, new_limit = measure.get_limit(limits), new.get(measure.limit)
+        if limit is not None and new_limit is not None and new_limit > limit:
+            return True
+    return False
+
+
+def _name_limits(measures: Sequence[Measure]) -> str:
+    """Return the limits with their options: `max_turns (--max-turns N) or max_microusd ...`."""
+    names = [f"{measure.limit} ({measure.option_with_value})" for measure in measures]
+    return " or ".join(names)
 
 
 def _has_gaps(state: JobState) -> bool:

@@ -14,9 +14,9 @@ from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import to_usd
+from handoff_queue.supervisor.client.argument_types import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.json_forms import convert_letter, convert_specialist
-from handoff_queue.supervisor.client.argument_types import MAX_TENANT_CHARS
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     OperatesFleet,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.supervisor.client.waiting_reasons import Remedy, WaitingReason
 
 _COMMANDS = {
     Remedy.START_SUPERVISOR: "start one with `handoff supervisor`",
     Remedy.START_WORKER: "start one with `handoff worker {0}`",
     Remedy.UNPAUSE: "continue it with `handoff unpause {0}`",
-    Remedy.DECIDE: (
-        "continue it with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with"
-        " `handoff cancel {0}`"
-    ),
+    Remedy.DECIDE: ("continue it with `handoff retry {0}{1}`, or end it with `handoff cancel {0}`"),
     Remedy.APPROVE: (
         "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows"
         " the question)"
@@ -23,7 +21,7 @@ _COMMANDS = {
         " --full` shows the call and N)"
     ),
 }
-"""The commands for each remedy. {0} is its subject."""
+"""The commands for each remedy. {0} is its subject, and {1} the option that raises a limit."""
 _IN_PLACE = {
     Remedy.START_SUPERVISOR: "this run starts it again",
     Remedy.START_WORKER: "this run starts it again",
@@ -41,7 +39,11 @@ def with_command(reason: WaitingReason) -> WaitingReason:
     subject = reason.subject
     if reason.remedy is Remedy.START_WORKER:
         subject = subject or "--all"
-    return replace(reason, fix=_COMMANDS[reason.remedy].format(subject), remedy=None)
+    options = [measure.option_with_value for measure in MEASURES if measure.limit in reason.limits]
+    raised = ""
+    if options:
+        raised = f" {' or '.join(options)}"
+    return replace(reason, fix=_COMMANDS[reason.remedy].format(subject, raised), remedy=None)
 
 
 def with_remedy_in_place(reason: WaitingReason) -> WaitingReason:

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, derive_chil
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
+from handoff_queue.supervisor.lifecycle.job_budget import list_limits_to_raise
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
@@ -30,6 +31,22 @@ def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Simula
         job.advance()
     assert job.state.ended
     return job
+
+
+@pytest.mark.parametrize(
+    "new", [NewLimits(max_microusd=900_000), NewLimits(max_tokens=2_000), NewLimits(max_turns=300)]
+)
+def test_a_retry_that_does_not_raise_the_spent_limit_is_refused(new: NewLimits) -> None:
+    limits = JobLimits(on_limit=OnLimit.ASK, max_turns=200, max_tokens=3_000)
+    job = planned(limits=limits, a="")
+    job.finish("a", "failed", stop_reason=StopReason.JOB_BUDGET)
+    job.advance()
+    usage = {"max_turns": 1, "max_tokens": 1_000, "max_microusd": 0}
+
+    with pytest.raises(UserError, match=r"1000 tokens of 3000 tokens\): raise max_tokens$"):
+        retry_of(job.state, usage, None, new)
+    assert list_limits_to_raise(job.state) == ["max_tokens"]
+    assert retry_of(job.state, usage, None, NewLimits(max_tokens=3_001)).max_tokens == 3_001
 
 
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:

@@ -19,6 +19,7 @@ from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, E
 from handoff_queue.supervisor.lifecycle.job_budget import (
     explain_budget_decision,
     explain_spent_budget,
+    find_spent_limits,
     list_closing_roles,
     reserve_for_closing_roles,
 )
@@ -98,6 +99,27 @@ def test_a_budget_that_no_call_has_used_is_too_small_and_not_spent() -> None:
     assert explain_spent_budget(unused) == (
         "the job's budget (10 turns) is too small for its first call: raise it"
     )
+
+
+@pytest.mark.parametrize(
+    ("turns", "on_limit", "names"),
+    [
+        (0, OnLimit.ASK, "max_tokens"),
+        (10, OnLimit.ASK, "max_turns max_tokens"),
+        (5, OnLimit.WRAP_UP, "max_tokens"),
+        (6, OnLimit.WRAP_UP, "max_turns max_tokens"),
+    ],
+)
+def test_a_limit_is_spent_if_it_can_have_refused_the_call(
+    turns: int, on_limit: OnLimit, names: str
+) -> None:
+    """A job that wraps up keeps at most four of its ten turns for the roles that end it."""
+    limits = JobLimits(on_limit=on_limit, max_turns=10, max_tokens=3_000)
+    used = {"max_turns": turns, "max_tokens": 0, "max_microusd": 0}
+
+    spent = find_spent_limits(limits, used)
+
+    assert " ".join(measure.limit for measure in spent) == names
 
 
 def test_ask_waits_for_a_decision_and_reports_the_wait_once() -> None:

@@ -36,10 +36,18 @@ PAUSED = Presence(SERVED.queues, OPEN, {"poet": Pause(at=1.0, reason="")})
             "handoff reject j-0123456789ab --question N",
         ),
         (
-            replace(JOB, asks="its budget is spent"),
+            replace(
+                JOB, asks="its budget is spent", limits_to_raise=("max_tokens", "max_microusd")
+            ),
             SERVED,
             "cancel the job",
-            "handoff retry j-0123456789ab --max-usd X",
+            "handoff retry j-0123456789ab --max-tokens N or --max-usd X`, or end it",
+        ),
+        (
+            replace(JOB, asks="the budget of the day is spent"),
+            SERVED,
+            "cancel the job",
+            "handoff retry j-0123456789ab`, or end it",
         ),
     ],
 )
