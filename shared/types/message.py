@@ -167,6 +167,7 @@ def iterate_problems(
     *,
     shows_values: bool = False,
     is_json: bool = False,
+    other_names: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each problem: its place, from the outermost field inwards, and its text. At most the
     first `MAX_PROBLEMS` are yielded.
@@ -180,6 +181,7 @@ def iterate_problems(
         shows_values: True if the text may contain the wrong value: see `with_value`. False for a
             value that may be a short password, or that a process received.
         is_json: True if the user wrote JSON, and not YAML.
+        other_names: what to write in place of a field of another interface, by its name there.
     """
     errors = error.errors(include_url=False, include_context=False, include_input=shows_values)
     errors = errors[:MAX_PROBLEMS]
@@ -192,7 +194,11 @@ def iterate_problems(
         if problem["type"] in _NOT_FIELDS and is_json:
             message = "must be a JSON object"
         if problem["type"] == "extra_forbidden" and kind is not None:
-            message += _suggest_field(str(place[-1]), _find_fields(kind, place[:-1]))
+            name = str(place[-1])
+            if other_names and name in other_names:
+                message += f": write {other_names[name]}"
+            else:
+                message += _suggest_field(name, _find_fields(kind, place[:-1]))
         if shows_values:
             message = with_value(message, problem["input"])
         if problem["type"] == "missing" and kind is not None:
@@ -342,15 +348,16 @@ def describe_problems(
     kind: type[BaseModel] | None = None,
     *,
     shows_values: bool = False,
+    other_names: Mapping[str, str] | None = None,
 ) -> str:
     """Return the first problems with their places in one line, and the number of the others.
 
     Args:
         limit: most problems to name.
         kind: see `iterate_problems`.
-        shows_values: see `iterate_problems`.
+        shows_values, other_names: see `iterate_problems`.
     """
-    problems = iterate_problems(error, kind, shows_values=shows_values)
+    problems = iterate_problems(error, kind, shows_values=shows_values, other_names=other_names)
     lines: list[str] = []
     for where, problem in problems:
         place = replace_unprintable(".".join(where))

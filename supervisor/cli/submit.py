@@ -116,6 +116,22 @@ class SubmissionLine(BaseModel):
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
+OTHER_NAMES = {
+    "text": "request",
+    "documents": "docs",
+    "strict_documents": "strict_docs",
+    "limits": "its fields in the line itself, such as max_turns or max_usd",
+    "max_microusd": "max_usd",
+    "max_seconds": "timeout",
+    "deadline_s": "deadline",
+    "webhook_url": "webhook",
+    "facts": "gates with facts",
+    "is_reviewed": "no_review",
+    "approvals": "approve",
+}
+"""What a line has in place of a field of `Request` or of its limits."""
+
+
 @with_job_options
 def submit(
     job: JobOptions,
@@ -306,7 +322,11 @@ def parse_line_options(text: str, request_options: RequestOptions) -> RequestOpt
     try:
         line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
-        raise UserError(describe_problems(error, kind=SubmissionLine, shows_values=True)) from error
+        raise UserError(
+            describe_problems(
+                error, kind=SubmissionLine, shows_values=True, other_names=OTHER_NAMES
+            )
+        ) from error
     options: dict[str, Any] = {}
     for name, value in line.model_dump().items():
         if value is not None:

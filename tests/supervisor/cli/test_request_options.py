@@ -182,6 +182,21 @@ def test_an_empty_text_in_a_line_is_refused(field: str) -> None:
         parse_line_options(json.dumps({"request": "x", field: " "}), RequestOptions(""))
 
 
+@pytest.mark.parametrize(
+    ("field", "advice"),
+    [
+        ("text", "request$"),
+        ("documents", "docs$"),
+        ("limits", "its fields in the line itself, such as max_turns or max_usd$"),
+    ],
+)
+def test_a_field_of_another_interface_is_answered_with_its_name_in_a_line(
+    field: str, advice: str
+) -> None:
+    with pytest.raises(UserError, match=f"{field}: there is no such field: write {advice}"):
+        parse_line_options(json.dumps({"request": "x", field: "y"}), RequestOptions(""))
+
+
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
         parse_line_options('{"reqest": "x"}', RequestOptions(""))
