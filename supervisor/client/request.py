@@ -164,6 +164,7 @@ def check_types(request: Request) -> None:
         _TypedField("the request", request.text, str),
         _TypedField("strict_documents", request.strict_documents, bool),
         _TypedField("is_reviewed", request.is_reviewed, bool),
+        _TypedField("is_quoted", request.is_quoted, bool),
         _TypedField("shares_runs", request.shares_runs, bool),
         _TypedField("the tenant", request.tenant, str),
         _TypedField("the limits", request.limits, JobLimits),

@@ -116,6 +116,8 @@ class JobBody(_Body):
     """A task of the host's Celery app, which is sent at the end: {task, args, kwargs, options}."""
     approvals: Approvals | None = None
     """Subjects that a person approves before the job continues."""
+    shares_runs: bool = True
+    """False: no handoff of the job waits for an equal handoff and copies its result."""
 
 
 class AnswerBody(_Body):
@@ -401,6 +403,7 @@ def build_request(
         webhook_url=body.webhook_url,
         on_end=body.on_end,
         approvals=body.approvals,
+        shares_runs=body.shares_runs,
     )
 
 
