@@ -12,25 +12,32 @@ import pytest
 from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.supervisor.cli.entry import main
 
-MAIN = "handoff_queue.supervisor.cli.main"
+MODULES = (
+    "handoff_queue.supervisor.cli.main",
+    "handoff_queue.shared.settings.optional_packages",
+)
 
 
 class CtrlC(MetaPathFinder):
-    """Interrupts the import of the command line, as a person who presses Ctrl-C early."""
+    """Interrupts the import of a module, as a person who presses Ctrl-C early."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> None:
-        if fullname == MAIN:
+        if fullname == self.module:
             raise KeyboardInterrupt
         return
 
 
+@pytest.mark.parametrize("module", MODULES)
 def test_ctrl_c_during_the_import_prints_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    module: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, MAIN, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [CtrlC(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [CtrlC(module), *sys.meta_path])
 
     with pytest.raises(SystemExit) as ended:
         main()
