@@ -351,7 +351,8 @@ def _build_complaint(folder: Path, bad: list[str], count: int) -> str:
     if folder.is_file():
         return replace_unprintable(bad[0])
     if len(bad) == 1:
-        return replace_unprintable(f"{bad[0]}, {_SKIP_HINT}")
+        fault = bad[0].removesuffix(", or leave it out")  # the hint says how
+        return replace_unprintable(f"{fault}, {_SKIP_HINT}")
     return (
         f"{len(bad)} of {count} files in {folder} cannot be read:"
         f" {_list_first_texts(sorted(bad))}. Fix them, {_SKIP_HINT}"

@@ -46,8 +46,7 @@ def extract_pdf_text(stream: IO[bytes]) -> str:
         raise
     except Exception as error:  # the library raises errors of many types for broken files
         raise DocumentRefused(
-            f"is a broken PDF ({type(error).__name__}): save it again with a PDF program,"
-            " or leave it out"
+            "is a broken PDF: save it again with a PDF program, or leave it out"
         ) from error
     text = "\n\n".join(filter(None, pages))
     if not text:

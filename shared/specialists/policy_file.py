@@ -20,7 +20,12 @@ from handoff_queue.shared.agent.tool_policy import (
 )
 from handoff_queue.shared.text.yaml_reader import YamlFault, find_line, parse_tree
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.message import NO_SUCH_FIELD, Message, iterate_problems
+from handoff_queue.shared.types.message import (
+    NO_SUCH_FIELD,
+    Message,
+    iterate_problems,
+    with_hint,
+)
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
 
 MAX_BYTES = 50_000
@@ -110,7 +115,7 @@ def read_rules(file: Path | None) -> PolicyRules:
         for name in place:
             hint = _HINTS.get(name, hint)
         where = f"{file}:{find_line(root, place)}: {'.'.join(place) or 'rules'}"
-        raise UserError(f"{where}: {problem}{hint}") from error
+        raise UserError(f"{where}: {with_hint(problem, hint)}") from error
     rules: list[Rule] = []
     for rule in fields.rules:
         rules.append(Rule(rule.tools, rule.seen, rule.unless, rule.verdict))

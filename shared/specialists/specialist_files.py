@@ -34,7 +34,12 @@ from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.text.yaml_reader import YamlFault, parse_tree
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage, UserError
 from handoff_queue.shared.types.memory_notes import MEMORY
-from handoff_queue.shared.types.message import describe_problems, iterate_problems, with_value
+from handoff_queue.shared.types.message import (
+    describe_problems,
+    iterate_problems,
+    with_hint,
+    with_value,
+)
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
@@ -518,6 +523,8 @@ def _find_wrong_tools(
 def _find_wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
     if sandbox != "none" and (not isinstance(sandbox, str) or sandbox not in TOOL_OF_SANDBOX):
         problem = f"{sandbox!r:.60} is unknown; write none, local or provider"
+        if isinstance(sandbox, bool):  # the file has for example `yes`
+            problem = "must be none, local or provider"
         yield _build_fault(parts, SANDBOX, problem)
 
 
@@ -599,8 +606,8 @@ def _find_wrong_values(
         line = parts.get_line(field)
         if field == "instructions":
             line = parts.body_line
-        hint = hints.get(field, "")
-        yield _Fault(line, field, f"{'.'.join(where)}: {text}{hint}; fix this field")
+        text = with_hint(text, hints.get(field, ""))
+        yield _Fault(line, field, f"{'.'.join(where)}: {text}; fix this field")
 
 
 def _build_fault(parts: FrontMatter, field: str, problem: str) -> _Fault:

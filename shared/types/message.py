@@ -310,6 +310,16 @@ def describe_problem(kind: str, message: str) -> str:
     return _PLAINER.get(kind, _SHOULD.sub("must ", message))
 
 
+_PATTERN = re.compile("must match pattern '[^']*'")
+
+
+def with_hint(problem: str, hint: str) -> str:
+    """Return a problem with a hint about its field, which replaces a regular expression."""
+    if hint:
+        problem = _PATTERN.sub("must have another form", problem)
+    return problem + hint
+
+
 def with_value(problem: str, value: object) -> str:
     """Return a problem with the wrong value, as in `must be at most 10, not 11`.
 

@@ -50,8 +50,8 @@ class Admission:
         self._check_queues(request)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
             raise UserError(
-                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
-                " workers run, or leave the model out"
+                f"no live worker has a key for the model {request.model!r}: set ANTHROPIC_API_KEY"
+                " where the workers run, or leave the model out"
             )
         if find_bound_in_money(request):
             check_prices_of_specialists(request, self._served, self._settings)

@@ -608,7 +608,7 @@ def _find_question(
         )
     if question_version not in (None, state.question.version):
         raise UserError(
-            f"{job_id} does not ask question {question_version} any more: answer its question"
+            f"{job_id} does not ask question {question_version}: answer its question"
             f" {state.question.version}, about its {state.question.what}"
             f" (--question {state.question.version})"
         )

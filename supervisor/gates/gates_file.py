@@ -126,7 +126,11 @@ def build_gates(
         source = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
     except ValidationError as error:
         raise UserError(_describe_problems(where, (FACTS,), error, FactsFile)) from error
-    return GateSet(gates, read_facts(folder / source.file, source.columns, source.table))
+    try:
+        facts = read_facts(folder / source.file, source.columns, source.table)
+    except UserError as error:
+        raise UserError(f"{where((FACTS,))}: {error}") from error
+    return GateSet(gates, facts)
 
 
 def _describe_problems(

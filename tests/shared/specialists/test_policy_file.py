@@ -69,7 +69,10 @@ def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_pat
         ("networks: [{tools: [rates], network: none, hosts: [a.b]}]", "networks.0: must have"),
         ("networks: [{tools: [rates], network: some}]", "networks.0.network: "),
         ("networks: [{tools: [rates], hosts: []}]", "networks.0.hosts: "),
-        ("networks: [{tools: [rates], hosts: ['https://a.b']}]", "networks.0.hosts.0: "),
+        (
+            "networks: [{tools: [rates], hosts: ['https://a.b']}]",
+            "networks.0.hosts.0: must have another form (hosts such",
+        ),
         ("rules: 3", "policy.yaml:1: rules: must be a list"),
         (
             "private: []\nrules:\n  - nope",

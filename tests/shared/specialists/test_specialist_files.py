@@ -77,6 +77,7 @@ def test_a_specialist_runs_no_code_by_default(tmp_path: Path, fields: str) -> No
     ("fields", "fault"),
     [
         ("sandbox: docker\n", "sandbox: 'docker' is unknown; write none, local or provider"),
+        ("sandbox: yes\n", "sandbox: must be none, local or provider"),
         ("sandbox: [local]\n", "sandbox: ['local'] is unknown; write none, local or provider"),
         ("tools: [run_code]\n", "tools: run_code comes with `sandbox`; name it there"),
     ],

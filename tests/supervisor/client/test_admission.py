@@ -79,6 +79,13 @@ def test_without_any_worker_every_fact_checker_is_accepted(shell: Shell) -> None
     assert shell.jobs.info(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
 
 
+def test_a_model_that_no_worker_has_a_key_for_is_named_in_quotes(shell: Shell) -> None:
+    shell.serve("writer")
+
+    with pytest.raises(UserError, match="has a key for the model 'a b': set ANTHROPIC_API_KEY"):
+        shell.jobs.submit(Request("Compare.", model="a b"))
+
+
 ONE_USD = JobLimits(max_microusd=1_000_000)
 HAIKU = "claude-haiku-4-5"
 
