@@ -24,7 +24,7 @@ SILENT_AFTER_S = 5.0
 """Seconds after which a handoff counts as silent. `shared.store.leases` writes a heartbeat
 more often, so its process or its Redis has a problem.
 """
-MAX_HANDOFFS_A_LINE = 12
+MAX_HANDOFFS_A_LINE = 4
 """Most handoffs in one line. Silent handoffs come first."""
 
 

@@ -305,19 +305,24 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
     heading = f"plan: {count_text(len(plan['steps']), 'step')}"
     if plan.get("method"):
         heading += f", answer: {AnswerMethod(plan['method']).in_words}"
-    lines = [Text(heading)]
+    lines: list[RenderableType] = [Text(heading)]
     for step in collapse_steps(plan["steps"], _step_id):
         if isinstance(step, StepCopies):
             specialist = step.all[0]["specialist"]
             count = count_text(len(step.all), "step")
-            lines.append(Text(f"  {step.name} · {specialist}: {count}"))
+            lines.append(_indent(f"{step.name} · {specialist}: {count}"))
             continue
         after = ""
         if step["depends_on"]:
             after = f" (after {format_names(step['depends_on'])})"
         task = shorten(step["task"], 100)
-        lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {task}"))
+        lines.append(_indent(f"{step['id']} · {step['specialist']}{after}: {task}"))
     return Group(*lines)
+
+
+def _indent(text: str) -> RenderableType:
+    """Return a text of which also the wrapped lines are indented."""
+    return Padding(Text(text), (0, 0, 0, 2), expand=False)
 
 
 class _Row(NamedTuple):

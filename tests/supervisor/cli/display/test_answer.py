@@ -14,6 +14,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.cli.display.answer import (
+    _plan,
     build_account,
     describe_verdict,
     format_sources,
@@ -437,3 +438,15 @@ def test_a_partial_outcome_names_the_place_of_its_reasons(
 )
 def test_a_draft_is_shown_up_to_its_stable_part(draft: str, shown: str) -> None:
     assert get_stable_part(draft, {CLAIM.id: CLAIM}) == shown
+
+
+def test_a_wrapped_line_of_a_plan_stays_indented() -> None:
+    step = {"id": "a", "specialist": "writer", "depends_on": ["b"], "task": "Compare. " * 20}
+    console = Console(file=StringIO(), width=40)
+
+    console.print(_plan({"steps": [step]}))
+
+    heading, *lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert heading == "plan: 1 step"
+    assert len(lines) > 1
+    assert all(line.startswith("  ") for line in lines)
