@@ -231,8 +231,8 @@ def _create_evaluation_jobs(
 
     if len(variants) != 2:
         raise UserError(
-            f"--modes names {len(variants)} modes, and compare needs two: `handoff eval` takes any"
-            " number"
+            f"--modes names {count_text(len(variants), 'mode')}, and compare needs two: `handoff"
+            " eval` takes any number"
         )
     documents = None
     if docs:

@@ -59,8 +59,10 @@ def delete(
 
       handoff delete --tenant initech --yes
     """
-    if (job is None) == (tenant is None):
-        raise UserError("name a job, or a tenant with --tenant, but not both")
+    if job is None and tenant is None:
+        raise UserError("a JOB is missing: name a job, or a tenant with --tenant")
+    if job is not None and tenant is not None:
+        raise UserError("a JOB and --tenant exclude each other: leave one out")
     if tenant is not None:
         return _delete_tenant(tenant, WAIT_S if wait_s is None else wait_s, asks=not yes)
     if wait_s is not None:
@@ -89,6 +91,8 @@ def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
         format_count(deletion.tokens, "token"),
     )
     write_line(f"tenant {replace_unsafe(tenant)}: deleted {', '.join(counts)}")
+    if not any(count for count in deletion.model_dump(exclude={"tenant", "is_complete"}).values()):
+        print_message(f"there was nothing of tenant {replace_unsafe(tenant)}: check the name")
     if deletion.kept_documents:
         kept_count = format_count(deletion.kept_documents, "document")
         print_message(f"kept {kept_count} that jobs of other tenants hold, or may hold")

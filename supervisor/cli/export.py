@@ -40,8 +40,10 @@ def export(
 
       handoff export --tenant acme --output acme.jsonl
     """
-    if (job is None) == (tenant is None):
-        raise UserError("name a job, or a tenant with --tenant, but not both")
+    if job is None and tenant is None:
+        raise UserError("a JOB is missing: name a job, or a tenant with --tenant")
+    if job is not None and tenant is not None:
+        raise UserError("a JOB and --tenant exclude each other: leave one out")
     jobs = connect_to_broker()
     if tenant is not None:
         lines = _Lines(jobs.export_tenant(tenant, texts=texts))

@@ -25,7 +25,7 @@ from handoff_queue.shared.trust.key_files import (
 )
 from handoff_queue.shared.trust.keyring import name_worker_identity
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.names import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
@@ -163,7 +163,9 @@ def _parse_workers(options: Sequence[str]) -> dict[str, list[str]]:
             specialists = list_text.split(",")
         for text in (name, *specialists):
             if not re.fullmatch(NAME_PATTERN, text):
-                raise UserError(f"--specialist {option[:64]!r}: name a specialist")
+                raise UserError(
+                    f"--specialist {option[:64]!r}: name a specialist; a name must be {NAME_RULE}"
+                )
         workers[name] = specialists
     return workers
 

@@ -151,9 +151,11 @@ def read_request_text(argument: str | None, settings: Settings) -> str:
     """Return the request. `-` reads it from stdin, up to the longest allowed request.
 
     Raises:
-        UserError: the request is empty, not text, too long, or the id of a job.
+        UserError: the request is missing, empty, not text, too long, or the id of a job.
     """
     limit = settings.max_request_chars
+    if argument is None:
+        raise UserError("the REQUEST is missing: write a question or a task in plain words")
     if argument == "-":
         try:
             text = sys.stdin.read(limit + 1)
@@ -162,7 +164,7 @@ def read_request_text(argument: str | None, settings: Settings) -> str:
                 "the request on stdin is not UTF-8 text: convert it to UTF-8"
             ) from error
     else:
-        text = argument or ""
+        text = argument
     if not text.strip():
         raise UserError("the request is empty: write a question or a task in plain words")
     if is_job_id(text.strip()):

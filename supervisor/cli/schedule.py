@@ -62,6 +62,17 @@ class ScheduleAction(StrEnum):
     REMOVE = "remove"
 
 
+_TAKES = {
+    ScheduleAction.LIST: "--tenant and --json",
+    ScheduleAction.SHOW: "a NAME, --tenant and --json",
+    ScheduleAction.PAUSE: "a NAME, --tenant and --json",
+    ScheduleAction.UNPAUSE: "a NAME, --tenant and --json",
+    ScheduleAction.RUN: "a NAME and --tenant",
+    ScheduleAction.REMOVE: "a NAME and --tenant",
+}
+"""What each action takes; `add` takes all options."""
+
+
 @partial(with_job_options, own_annotations={"after": AfterLast})
 def schedule(
     context: typer.Context,
@@ -136,7 +147,12 @@ def schedule(
     """
     if action is ScheduleAction.ADD:
         if name is None or cron is None or request is None:
-            raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
+            values = {"a NAME": name, "--cron": cron, "a REQUEST": request}
+            missing = [part for part, value in values.items() if value is None]
+            raise UserError(
+                f"`handoff schedule add` needs a NAME, --cron and a REQUEST: add"
+                f" {' and '.join(missing)}"
+            )
         options = _build_schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
         request_options = replace(job, after=None).build_request_options()
         request_options = replace(
@@ -148,7 +164,7 @@ def schedule(
         return OK
     others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}
     if others != {None} or replace(job, tenant=DEFAULT_TENANT) != JobOptions():
-        raise UserError(f"`handoff schedule {action}` takes a NAME, --tenant and --json only")
+        raise UserError(f"`handoff schedule {action}` takes {_TAKES[action]} only")
     if action is ScheduleAction.LIST:
         if name is not None:
             raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +227,8 @@ def build_case(export: Export, name: str) -> NewCase:
     try:
         return NewCase(GoldenCase(**fields), documents)
     except ValidationError as error:
-        problem = describe_problems(error, kind=GoldenCase)
+        problem = describe_problems(error, kind=GoldenCase, shows_values=True)
+        problem = re.sub("^id:", "id (--id):", problem)
         raise UserError(f"{result.job_id} cannot be a case: {problem}") from None
 
 

@@ -96,8 +96,9 @@ def test_a_list_with_a_tenant_shows_only_the_schedules_of_this_tenant(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("add", "news", "--", "x"), "needs a NAME, --cron and a REQUEST"),
-        (ADD, "needs a NAME, --cron and a REQUEST"),
+        (("add", "news", "--", "x"), "needs a NAME, --cron and a REQUEST: add --cron"),
+        (ADD, "needs a NAME, --cron and a REQUEST: add a REQUEST"),
+        (("list", "--cron", "@daily"), "`handoff schedule list` takes --tenant and --json only"),
         (("add", "news", "--cron", "9 o'clock", "--", "x"), "is not a cron expression"),
         (("add", "news", "--cron", "0 0 30 2 *", "--", "x"), "no date matches"),
         ((*ADD, "--timezone", "CEST/Berlin", "--", "x"), "there is no time zone"),

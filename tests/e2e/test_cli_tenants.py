@@ -44,9 +44,22 @@ def test_the_jobs_of_a_tenant_are_exported_and_its_open_jobs_are_cancelled_and_d
 def test_a_command_needs_a_job_or_a_tenant(tmp_path: Path, redis_url: str) -> None:
     handoff = Handoff(tmp_path)
 
-    for command in (["export"], ["delete", "j-0123456789ab", "--tenant", "acme"]):
+    for command, problem in (
+        (["export"], "a JOB is missing: name a job, or a tenant with --tenant"),
+        (["delete", "j-0123456789ab", "--tenant", "acme"], "a JOB and --tenant exclude each other"),
+    ):
         line = error_line(handoff.run(*command, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
-        assert "name a job, or a tenant with --tenant, but not both" in line
+        assert problem in line
+
+
+def test_a_deletion_of_an_unknown_tenant_says_that_there_was_nothing(
+    tmp_path: Path, redis_url: str
+) -> None:
+    deleted = Handoff(tmp_path).run(
+        "delete", "--tenant", "acmee", "--yes", HANDOFF_REDIS_URL=redis_url
+    )
+
+    assert "there was nothing of tenant acmee: check the name" in deleted.stderr
 
 
 def test_a_deletion_without_a_supervisor_names_the_remedy(tmp_path: Path, redis_url: str) -> None:

@@ -353,6 +353,9 @@ def test_a_job_with_a_request_that_is_too_long_for_a_golden_set_is_not_a_case(
     line = run(fleet, handoff, "golden", "add", job_id, exit_code=BAD_INPUT)
 
     assert f"{job_id} cannot be a case: request:" in line
+    line = run(fleet, handoff, "golden", "add", job_id, "--id", "a b", exit_code=BAD_INPUT)
+    assert "cannot be a case: id (--id): must be lower-case letters" in line
+    assert "not 'a b'" in line
     assert not (handoff.folder / "golden.jsonl").exists()
 
 

@@ -70,7 +70,10 @@ def test_a_pool_has_one_key_for_all_its_specialists(tmp_path: Path) -> None:
     [
         (["--folders"], "--folders needs --redis URL"),
         (["--specialist", "experts="], "--specialist 'experts=': name a specialist"),
-        (["--specialist", "experts=legal,No Name"], "name a specialist"),
+        (
+            ["--specialist", "experts=legal,No Name"],
+            "a name must be lower-case letters",
+        ),
     ],
 )
 def test_a_wrong_option_is_one_line(tmp_path: Path, options: list[str], reason: str) -> None:
