@@ -82,7 +82,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
         ),
         (f"min_words: 0x{'f' * 5_000}\n", r"gates\.yaml:1: min_words has an invalid value"),
         ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: is missing: add it$"),
-        ("facts: {file: nope.csv}\n", r"gates\.yaml:1: facts: .*nope\.csv cannot be read"),
+        ("facts: {file: nope.csv}\n", r"gates\.yaml:1: the facts .*nope\.csv cannot be read"),
     ],
 )
 def test_an_invalid_file_of_gates_is_refused(tmp_path: Path, text: str, message: str) -> None:
