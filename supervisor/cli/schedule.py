@@ -70,7 +70,7 @@ _TAKES = {
     ScheduleAction.RUN: "a NAME and --tenant",
     ScheduleAction.REMOVE: "a NAME and --tenant",
 }
-"""What each action takes; `add` takes all options."""
+"""The options and arguments of each action. The action `add` takes all options."""
 
 
 @partial(with_job_options, own_annotations={"after": AfterLast})

@@ -246,11 +246,10 @@ def build_commands_after_rejection(state: JobState, subject: ApprovalOf) -> tupl
 def build_waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     """Return the fields of the job's hash about the question that it waits for.
 
-    The fields are `asks` (the reason for a decision), `limits_to_raise` (the limits of that
-    decision), `approval:` with the version of a question (its subject), and two fields about the
-    newest question. They are `asked_last` (its version) and `asked_at` (Unix ms). An empty value
-    removes its field. The version in the name protects a newer question from a late answer to an
-    earlier one.
+    `asks` is the reason for a decision, and `limits_to_raise` has the limits that it is about.
+    `approval:` with the version of a question is its subject. Two fields are about the newest
+    question: `asked_last` (its version) and `asked_at` (Unix ms). An empty value removes its
+    field. The version in the name protects a newer question from a late answer to an earlier one.
 
     Args:
         later: the state after the events that the fields are written with; None: the open

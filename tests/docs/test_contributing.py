@@ -81,7 +81,7 @@ def text_in(paths: list[Path]) -> str:
 
 
 def test_each_walkthrough_has_steps() -> None:
-    assert len(WALKTHROUGHS) == 6
+    assert len(WALKTHROUGHS) == 7
     assert len(blocks()) > 40
 
 

@@ -21,7 +21,7 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("page.html", "new")]
 
 
-def test_a_file_of_the_user_beside_the_target_stays(tmp_path: Path) -> None:
+def test_another_file_in_the_folder_of_the_target_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "rows.csv.part").write_text("the user's")
     write_out(tmp_path / "rows.csv", "new")
 
