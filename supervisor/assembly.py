@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery, signals
 
 from handoff_queue.shared.agent.prices import build_prices
-from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, make_app, make_exit_on_error
 from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
 from handoff_queue.shared.broker.readiness import touch_while_alive
@@ -227,8 +227,8 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
         register(app, get_task(role), _build_role_task(supervisor, role))
     keep_unreadable(app, lambda: supervisor().process.store)
     worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, exits_on_error(supervisor.handle_start))
-    worker.connect(signals.worker_ready, exits_on_error(supervisor.on_worker_ready))
+    worker.connect(signals.worker_init, make_exit_on_error(supervisor.handle_start))
+    worker.connect(signals.worker_ready, make_exit_on_error(supervisor.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, supervisor.handle_stop)
     worker.connect(signals.worker_shutdown, supervisor.on_worker_shutdown)

@@ -47,6 +47,8 @@ should shows supports takes uses waits wants was will
 """.split()
 )
 """First words of functions that return whether a statement is true."""
+TRUTH_VALUES = ("bool", "bool | None")
+"""Return types of such functions. None: unknown."""
 PARTICLES = frozenset("aclose as for from in no now on only to with without".split())
 """First words of conversions, of changed copies, and of handlers of events."""
 NOUNS = frozenset(
@@ -89,9 +91,9 @@ def says_what_it_does(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     name = function.name.strip("_")
     if name in NOUNS or function.name.startswith("__"):
         return True
-    if function.returns is not None and ast.unparse(function.returns) == "bool":
+    if function.returns is not None and ast.unparse(function.returns) in TRUTH_VALUES:
         return not (VERBS | STATEMENTS).isdisjoint(name.split("_"))
-    return name.split("_")[0] in VERBS | STATEMENTS | PARTICLES
+    return name.split("_")[0] in VERBS | PARTICLES
 
 
 def test_the_name_of_a_function_begins_with_a_verb() -> None:

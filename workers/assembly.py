@@ -15,7 +15,7 @@ from typing import Any
 from celery import Celery, signals
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
-from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
+from handoff_queue.shared.broker.celery_app import make_app, make_exit_on_error
 from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
 from handoff_queue.shared.broker.message_publisher import publish, wake_up
@@ -336,9 +336,9 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
         register(app, get_task(name), _make_specialist_task(lazy_worker, spec, wake))
     keep_unreadable(app, lambda: lazy_worker().process.store)
     worker_signals = WorkerSignals(app)
-    worker_signals.connect(signals.worker_init, exits_on_error(lazy_worker.handle_start))
-    worker_signals.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
-    worker_signals.connect(signals.worker_ready, exits_on_error(lazy_worker.on_worker_ready))
+    worker_signals.connect(signals.worker_init, make_exit_on_error(lazy_worker.handle_start))
+    worker_signals.connect(signals.celeryd_after_setup, make_exit_on_error(lazy_worker.check))
+    worker_signals.connect(signals.worker_ready, make_exit_on_error(lazy_worker.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
     worker_signals.connect(signals.worker_shutting_down, lazy_worker.handle_stop)
     worker_signals.connect(signals.worker_shutdown, lazy_worker.on_worker_shutdown)

@@ -198,7 +198,7 @@ class BatchCalls:
     @property
     def _is_overdue(self) -> bool:
         """Return whether a batch that has not ended is given up now."""
-        return self.dependencies.now() >= self.rules.gives_up_at(self.dependencies.ends_at)
+        return self.dependencies.now() >= self.rules.compute_give_up_time(self.dependencies.ends_at)
 
     def make_closed_checkpoint(
         self, intended: BatchIntended, why: str, *, goes_live: bool

@@ -72,7 +72,7 @@ class BatchRules:
             wait_s = min(wait_s, self.until - now)
         return max(wait_s, 0.0)
 
-    def gives_up_at(self, ends_at: float | None) -> float:
+    def compute_give_up_time(self, ends_at: float | None) -> float:
         """Return the time after which a cancelled batch that has not ended is given up. It is at
         most half of the time that is left for the live call.
 

@@ -27,7 +27,7 @@ def has_no_content(output: JsonValue, words: Set[str]) -> bool:
         words: `collect_schema_words`.
     """
     has_text = False
-    for leaf in _leaves(output):
+    for leaf in _iterate_leaves(output):
         if isinstance(leaf, str):
             has_text = True
             text = _normalize_case_and_spaces(leaf)
@@ -38,7 +38,7 @@ def has_no_content(output: JsonValue, words: Set[str]) -> bool:
     return has_text
 
 
-def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+def _iterate_leaves(value: JsonValue) -> Iterator[JsonValue]:
     """Yield the texts, numbers, booleans and nulls in a JSON value, in no particular order."""
     left = [value]
     while left:

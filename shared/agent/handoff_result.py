@@ -126,7 +126,7 @@ class ResultBuilder:
         self, answer: AcceptedAnswer, conversation: Conversation, reason: StopReason
     ) -> HandoffResult:
         values: dict[str, Any] = {
-            "needs": _needs(answer, conversation),
+            "needs": _describe_needs(answer, conversation),
             "notes": (*answer.notes, *_build_memory_notes(conversation)),
             "error": _describe_error(answer, conversation),
             "acted": conversation.has_acted or None,
@@ -188,7 +188,7 @@ def _collect_drafts(conversation: Conversation, draft: str) -> list[str]:
     return conversation.drafts
 
 
-def _needs(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
+def _describe_needs(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
     """Return the input that an answer asks for. The last error of a tool follows, because it may
     be the reason why the specialist asks.
     """

@@ -101,7 +101,7 @@ def decode_percent_encodings(text: str) -> str:
     return text
 
 
-def _escapes(text: str) -> Iterator[str]:
+def _decode_escapes(text: str) -> Iterator[str]:
     """Yield the text without escapes of JSON, C, HTML, UTF-7 and quoted-printable, without
     markup, and with the letters of Punycode.
     """
@@ -320,7 +320,7 @@ def list_turned_texts(text: str) -> tuple[str, ...]:
 _ROT47 = {33 + place: 33 + (place + 47) % 94 for place in range(94)}
 Decoder = Callable[[str], Iterator[str]]
 DECODERS: tuple[Decoder, ...] = (
-    _escapes,
+    _decode_escapes,
     _decode_hexadecimal,
     _decode_base64,
     _decode_base32,

@@ -238,7 +238,7 @@ def count_server_tool_uses(call: ModelCall) -> int:
     total = 0
     for tool in call.tools:
         if "input_schema" not in tool:
-            total += _uses(tool)
+            total += _get_max_uses(tool)
     return total
 
 
@@ -248,10 +248,10 @@ def _compute_surcharge(tool: Mapping[str, Any]) -> int:
         return 0
     if tool.get("name") == CODE_EXECUTION:
         return CONTAINER_MICROUSD
-    return _uses(tool) * WEB_SEARCH_MICROUSD
+    return _get_max_uses(tool) * WEB_SEARCH_MICROUSD
 
 
-def _uses(tool: Mapping[str, Any]) -> int:
+def _get_max_uses(tool: Mapping[str, Any]) -> int:
     uses = tool.get("max_uses")
     if isinstance(uses, int):
         return uses

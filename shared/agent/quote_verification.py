@@ -119,9 +119,9 @@ class _Pass:
             new: returns the replacement of a match.
         """
         pieces = pattern.split(text)
-        self._old_ends = _ends(pieces)
+        self._old_ends = _compute_ends(pieces)
         pieces[1::2] = map(new, pieces[1::2])
-        self._new_ends = _ends(pieces)
+        self._new_ends = _compute_ends(pieces)
         self.text = "".join(pieces)
 
     def map_to_source(self, span: QuoteSpan) -> QuoteSpan:
@@ -235,7 +235,7 @@ class FoldedText:
 
     @cached_property
     def _passes(self) -> tuple[_Pass, ...]:
-        return _passes(self.text)
+        return _build_passes(self.text)
 
 
 def _split_at_ellipsis(quote: str) -> tuple[str, str, str]:
@@ -327,7 +327,7 @@ def _fold_quote(quote: str) -> str:
     The character before or after the quote decides whether such a mark stays in the folded
     document. This character is not known here.
     """
-    text = _passes(quote)[-1].text
+    text = _build_passes(quote)[-1].text
     text = text[_count_edge_characters(text) :]
     return text[: len(text) - _count_edge_characters(text[::-1])]
 
@@ -340,7 +340,7 @@ def _count_edge_characters(text: str) -> int:
     return 0
 
 
-def _passes(text: str) -> tuple[_Pass, ...]:
+def _build_passes(text: str) -> tuple[_Pass, ...]:
     text = _SOFT_HYPHEN_AT_LINE_END.sub("-", text.translate(_LIKE))
     text = _APOSTROPHE.sub("'", text)
     passes = list[_Pass]()
@@ -416,7 +416,7 @@ def _build_char_class(codes: Iterable[int]) -> str:
     return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges) + "]"
 
 
-def _ends(pieces: list[str]) -> array[int]:
+def _compute_ends(pieces: list[str]) -> array[int]:
     """Return the end of each piece in the joined text."""
     return array("I", accumulate(map(len, pieces)))
 

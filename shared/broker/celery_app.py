@@ -84,7 +84,7 @@ def prepare_forks() -> None:
     check_tls_variables()
 
 
-def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:
+def make_exit_on_error(begins: Callable[..., None]) -> Callable[..., None]:
     """Return the receiver of a Celery signal, changed so that an error in it ends the worker.
     Celery logs such an error and continues: the worker would take messages that it cannot run.
     """

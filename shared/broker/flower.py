@@ -114,7 +114,7 @@ def list_queues(store: Store) -> list[str]:
 
 
 @cache
-def _store() -> Store:
+def _open_store() -> Store:
     settings = load_settings()
     return open_store(get_redis_url(settings), settings, timeout_s=ONLOOKER_TIMEOUT_S)
 
@@ -122,7 +122,7 @@ def _store() -> Store:
 def _read_queues() -> list[str]:
     """Return all queues of the fleet; none if Redis cannot be read."""
     try:
-        return list_queues(_store())
+        return list_queues(_open_store())
     except HandoffError as error:
         log.warning("cannot read the queues", why=str(error))
         return []

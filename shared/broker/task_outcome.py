@@ -108,7 +108,7 @@ def register(
     """
 
     @wraps(body)
-    def ends(task: Any, *arguments: Any, **named_arguments: Any) -> Any:
+    def run(task: Any, *arguments: Any, **named_arguments: Any) -> Any:
         try:
             with SLOTS.count_as_running(str(task.request.id)):
                 return body(task, *arguments, **named_arguments)
@@ -119,8 +119,8 @@ def register(
             raise Ignore(f"ended by {type(error).__name__}; the sweeper runs it again") from error
 
     # Celery checks the arguments of a message by the signature
-    vars(ends)["__signature__"] = inspect.signature(body)
-    app.task(ends, name=name, shared=False, bind=True, Request=request)
+    vars(run)["__signature__"] = inspect.signature(body)
+    app.task(run, name=name, shared=False, bind=True, Request=request)
 
 
 def run_task(
@@ -145,7 +145,7 @@ def run_task(
         try:
             if handoff.limits.deadline is not None:
                 left_s = handoff.limits.deadline - store.connection.now()
-                SLOTS.ends_within(str(task.request.id), left_s)
+                SLOTS.set_time_left(str(task.request.id), left_s)
             outcome = attempt(handoff, handoff_text)
         except HandoffError as error:
             # the store is unreachable: the lease expires, and the sweeper publishes the handoff

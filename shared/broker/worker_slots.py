@@ -37,7 +37,7 @@ class Slots:
             with self._lock:
                 self._running.pop(task_id, None)
 
-    def ends_within(self, task_id: str, left_s: float) -> None:
+    def set_time_left(self, task_id: str, left_s: float) -> None:
         """Note the seconds until the deadline of the task's handoff."""
         with self._lock:
             if task_id in self._running:

@@ -161,7 +161,7 @@ def commit_fields(commit: Commit, keep_ms: int) -> dict[str, Any]:
         "events": len(commit.events),
         "fields": dict(commit.fields),
         "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
-        "keep_ms": keep_ms + sum(map(_takes_ms, commit.events)),
+        "keep_ms": keep_ms + sum(map(_get_time_limit_ms, commit.events)),
         "evaluation": commit.evaluation_id,
     }
     if commit.pages:
@@ -250,7 +250,7 @@ def _only_starts_work(event: Event) -> bool:
     return isinstance(event, StepsTriedAgain)
 
 
-def _takes_ms(event: Event) -> int:
+def _get_time_limit_ms(event: Event) -> int:
     """Return the time in ms that a job may take after an event. Its retention begins after
     that time.
     """

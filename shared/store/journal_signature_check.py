@@ -97,10 +97,10 @@ def read_ends(
         handoff_id = find_ended_handoff(recorded)
         if handoff_id is not None and recorded.end is None:
             handoff_ids[handoff_id] = None
-    return ends_of(connection, job_id, list(handoff_ids))
+    return read_ends_of(connection, job_id, list(handoff_ids))
 
 
-def ends_of(
+def read_ends_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, HandoffEnd]:
     """Return the ends of the handoffs that have ended, in at most two round trips."""

@@ -329,7 +329,7 @@ def _convert_duel(duel: PairwiseGrade | None) -> dict[str, Any] | None:
     }
 
 
-def _checks(side: ComparedAnswer) -> str:
+def _format_checks(side: ComparedAnswer) -> str:
     if not side.faults:
         return "passed"
     more = ""
@@ -350,7 +350,7 @@ def _build_cells(side: ComparedAnswer) -> dict[str, str]:
     return {
         "job": side.job_id,
         "status": side.status,
-        "checks": _checks(side),
+        "checks": _format_checks(side),
         "score (1 to 5)": _format_score(side),
         "turns": f"{took.turns:,}",
         "tokens": f"{took.input_tokens:,} + {took.output_tokens:,}",

@@ -25,7 +25,7 @@ _OWN_CHECKS = ("Actor", "AccessLevel", "JsonValue", "NewLimits", "Request", "Sch
 """Types that the methods check, because the advice depends on the argument."""
 
 
-def checks_arguments(cls: Class) -> Class:
+def check_arguments(cls: Class) -> Class:
     """Make each public method of a class check its arguments against their annotations.
 
     An annotation is a text, because the modules of many types are imported later. A wrong

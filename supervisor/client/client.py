@@ -43,9 +43,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.argument_types import (
+    check_arguments,
     check_type,
     check_wait_s,
-    checks_arguments,
 )
 from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.dead_letters import put_back
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-@checks_arguments
+@check_arguments
 class Client:
     """Access to the job queue for programs that use threads."""
 

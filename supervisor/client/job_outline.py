@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.job_summary import HandoffRecord, JobSummary
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
@@ -20,6 +21,7 @@ from handoff_queue.shared.types.events import (
     JobEnded,
     JobStatus,
     JobSubmitted,
+    RecordedEvent,
     Reviewed,
 )
 from handoff_queue.shared.types.handoff import SharedRun, describe_shared_run
@@ -137,7 +139,7 @@ def build_outline(store: Store, job_id: JobId, describe: Describe = str) -> JobO
     plan = None
     if summary.plan:
         plan = json.loads(summary.plan)
-    end, until = _end(summary)
+    end, until = find_end(summary.job, summary.tail, summary.at)
     running = summary.running[:MAX_NAMED]
     newest = _list_newest(summary)
     described_ids = [*summary.failed, *summary.dropped, *running, *newest]
@@ -181,15 +183,21 @@ def build_outline(store: Store, job_id: JobId, describe: Describe = str) -> JobO
     )
 
 
-def _end(summary: JobSummary) -> tuple[JobEnded | None, float]:
-    """Return the last event JobEnded and its time. If the job runs: None and the time of the
-    read.
+def find_end(
+    job: JobInfo, events: Sequence[RecordedEvent], read_at: float
+) -> tuple[JobEnded | None, float]:
+    """Return the last event JobEnded of an ended job, and its time. Events after the end do not
+    count, such as the attempts to call the webhook. If the job runs: None and `read_at`.
+
+    Args:
+        events: events of the job, the oldest first.
+        read_at: Unix time in seconds at which the job and the events were read.
     """
-    if summary.job.status.has_ended:
-        for recorded in reversed(summary.tail):
+    if job.status.has_ended:
+        for recorded in reversed(events):
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at
-    return None, summary.at
+    return None, read_at
 
 
 def _list_newest(summary: JobSummary) -> tuple[HandoffId, ...]:

@@ -61,6 +61,7 @@ from handoff_queue.supervisor.client.approvals import build_approvals, find_answ
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import build_gate_results
 from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
+from handoff_queue.supervisor.client.job_outline import find_end
 from handoff_queue.supervisor.client.json_forms import convert_usage
 from handoff_queue.supervisor.client.plan_changes import build_change
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -365,9 +366,9 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
     planned_state = state if plans else None
     plan = None
     if planned_state:
-        plan = _plan(planned_state, plans, record, texts)
+        plan = _convert_plan(planned_state, plans, record, texts)
     rows, last_repeated = _build_rows(planned_state, record, texts)
-    end, until = _end(record)
+    end, until = find_end(record.job, record.journal, record.at)
     answer = None
     if end and end.answer:
         answer = Answer.from_json(payloads[end.answer.digest])
@@ -443,17 +444,6 @@ def _build_rows(
         return (), frozenset()
     plan = Plan.from_json(record.payloads[state.plan.plan.digest])
     return tuple(iterate_rows(state, list_copies(plan), texts)), find_last_repeated_steps(plan)
-
-
-def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
-    """Return the last event JobEnded and its time, or None and the time of the record if the
-    job has not ended.
-    """
-    if record.job.status.has_ended:
-        for recorded in reversed(record.journal):
-            if isinstance(recorded.event, JobEnded):
-                return recorded.event, recorded.at
-    return None, record.at
 
 
 def _select_events(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
@@ -573,7 +563,7 @@ def _list_plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
     return plans
 
 
-def _plan(
+def _convert_plan(
     state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
     """Return the current plan in the form of `JobResult.plan`."""

@@ -48,11 +48,11 @@ from handoff_queue.supervisor.roles.briefs import (
     JobContext,
     RejectedPlanBrief,
     build_assessment_brief,
+    build_needs_brief,
     build_plan_brief,
     build_replan_brief,
     build_route_brief,
     build_synthesis_brief,
-    needs_brief,
 )
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.judge import build_judge_task, list_judge_payloads
@@ -157,9 +157,9 @@ class RoleBriefs:
         """Return the planner's task: the first plan, or the questions of steps of this plan."""
         if state.plan is None:
             return self._build_first_plan_task(state, request)
-        return self._needs(state, request, writes)
+        return self._build_needs_task(state, request, writes)
 
-    def _needs(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
+    def _build_needs_task(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the planner's task to resolve the questions of steps."""
         plan = self._loader.plan(state, writes)
         asking: dict[StepId, BlobRef] = {}
@@ -176,7 +176,7 @@ class RoleBriefs:
         helpers: list[Candidate] = []
         if can_help(state):
             helpers = self._list_candidates(state)
-        text = needs_brief(request, plan, needs, helpers, count_steps_left(state))
+        text = build_needs_brief(request, plan, needs, helpers, count_steps_left(state))
         schema = NeedsFormat(tuple(needs), _list_candidate_names(helpers)).schema
         return RoleTask(text, tuple(with_result), schema)
 

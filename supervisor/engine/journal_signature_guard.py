@@ -11,9 +11,9 @@ from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     RefusedEvent,
     SeenBatches,
-    ends_of,
     iterate_whole_batches,
     read_ends,
+    read_ends_of,
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import EventRefused, RecordedEvent
@@ -141,7 +141,7 @@ class JournalGuard:
         for event in refused_events:
             if event.handoff_id is not None and event.end is None:
                 unknown[event.handoff_id] = None
-        ends = ends_of(self._store.connection, job_id, list(unknown))
+        ends = read_ends_of(self._store.connection, job_id, list(unknown))
         for event in refused_events:
             if event.handoff_id is None:
                 continue

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import build_verdict_format
 from handoff_queue.supervisor.roles.briefs import configure_role, read_role_once
-from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
+from handoff_queue.supervisor.roles.input_requests import build_needs_format
 from handoff_queue.supervisor.roles.judge import (
     RulingFormat,
     find_schema_points,
@@ -163,7 +163,7 @@ class RoleRunner:
         texts = self._attempts.payload_cache.get_payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == Role.PLANNER:
-            return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
+            return AgentSetup(build_needs_format(schema, state, plan), form=AnswerForm.OWN)
         statuses = {step_id: describe_result(result) for step_id, result in loaded.results.items()}
         may_ask = state.submitted.approvals.are_wanted
         patches = parse_patch_format(schema, plan, statuses, may_ask=may_ask)

@@ -459,7 +459,7 @@ def compute_step_index(state: JobState) -> StepIndex:
     in_need: list[StepId] = []
     unusable: list[StepId] = []
     for step_id, step in state.steps.items():
-        waits_for[step_id] = _waits_for(step, state.steps)
+        waits_for[step_id] = _count_unsettled_dependencies(step, state.steps)
         if _is_next(step, waits_for[step_id]):
             next_steps.append(step_id)
         if _is_in_need(step):
@@ -594,7 +594,7 @@ def _find_handoffs_outside_chords(before: JobState, later: JobState) -> tuple[Ha
     return tuple(handoff_ids)
 
 
-def _waits_for(step: StepState, steps: Steps) -> int:
+def _count_unsettled_dependencies(step: StepState, steps: Steps) -> int:
     """Return the number of unsettled dependencies of a step."""
     dependencies = {*step.outline.depends_on}
     return _count_unsettled(steps[dependency] for dependency in dependencies)

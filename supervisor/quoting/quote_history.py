@@ -109,7 +109,7 @@ def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict
 
 def make_quote(state: JobState, store: Store) -> Quote:
     """Return the quote of a job that has a plan, in one round trip."""
-    work = _work(state, store.presence.load_served_specialists())
+    work = _build_remaining_work(state, store.presence.load_served_specialists())
     stored_samples, scores = store.history.read(work.names)
     samples: dict[str, list[CostSample]] = {}
     for name, entries in stored_samples.items():
@@ -143,7 +143,7 @@ def _build_sample(entry: Mapping[str, Any]) -> CostSample:
     return CostSample(entry["usd"], entry["ms"] / 1000, entry["saved"], entry["server_tools"])
 
 
-def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingWork:
+def _build_remaining_work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingWork:
     """Return all steps of the plan, each after its dependencies, and the roles after the steps."""
     dependencies = {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
     steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}

@@ -214,7 +214,7 @@ def build_route_brief(
     )
 
 
-def needs_brief(
+def build_needs_brief(
     request: str,
     plan: Plan,
     needs: Mapping[str, str],

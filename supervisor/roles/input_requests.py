@@ -27,7 +27,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     list_values,
     parse,
 )
-from handoff_queue.supervisor.text.task_similarity import find_repeats, repeats_in
+from handoff_queue.supervisor.text.task_similarity import find_repeats, find_repeats_of_earlier
 
 MAX_ANSWER_CHARS = 20_000
 """Most characters of an answer, and of the task of a helper step."""
@@ -72,7 +72,7 @@ class _HelperRequests:
 
 @dataclass(frozen=True, slots=True)
 class NeedsFormat:
-    """Format of the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is the JSON form
+    """Format of the answer to `briefs.build_needs_brief`. `AcceptedAnswer.output` is the JSON form
     of `Resolutions`.
     """
 
@@ -202,7 +202,7 @@ class NeedsFormat:
         each other, and remove helper steps beyond `room`.
         """
         needy = {helper.id: step for step, helper in requests.helpers.items()}
-        for repeat in repeats_in(tuple(requests.helpers.values()), self.earlier):
+        for repeat in find_repeats_of_earlier(tuple(requests.helpers.values()), self.earlier):
             step = needy[repeat.step]
             requests.problems[step] = (
                 f"would have asked for what {repeat.earlier} was asked for already: answer it from"
@@ -222,7 +222,7 @@ class NeedsFormat:
                 del requests.helpers[step]
 
 
-def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
+def build_needs_format(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
     """Return the answer format of a handoff with this `NeedsFormat.schema`, for the steps and
     specialists in the schema.
     """

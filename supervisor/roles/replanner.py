@@ -43,7 +43,7 @@ from handoff_queue.supervisor.roles.planner import (
     list_failure_policies,
 )
 from handoff_queue.supervisor.text.markdown import cut_title
-from handoff_queue.supervisor.text.task_similarity import find_repeats, repeats_in
+from handoff_queue.supervisor.text.task_similarity import find_repeats, find_repeats_of_earlier
 
 HAND_OFF = "hand_off"
 HAND_OFF_TO = "hand_off_to_"
@@ -68,7 +68,7 @@ def build_tools(
     policies = list_failure_policies(may_ask=may_ask)
     tools = [_hand_off(specialists, policies)]
     if unbegun:
-        tools += [_build_change_tool(specialists, unbegun), _drop(unbegun)]
+        tools += [_build_change_tool(specialists, unbegun), _build_drop_tool(unbegun)]
     return tuple(tools)
 
 
@@ -119,7 +119,7 @@ def _build_change_tool(specialists: Collection[str], unbegun: Collection[str]) -
     )
 
 
-def _drop(unbegun: Collection[str]) -> Tool:
+def _build_drop_tool(unbegun: Collection[str]) -> Tool:
     return _build_tool(
         DROP,
         "Drops a step that has not begun.",
@@ -290,7 +290,7 @@ class PatchFormat:
                 requested.problems.append(f"{call.get('name')}: {describe_problems(error)}")
         if problems := [*requested.problems, *self._find_problems(requested)]:
             raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
-        repeats = repeats_in(requested.add, requested.build_remaining_steps(self.plan))
+        repeats = find_repeats_of_earlier(requested.add, requested.build_remaining_steps(self.plan))
         repeated_ids = {repeat.step for repeat in repeats}
         repeats += find_repeats([step for step in requested.add if step.id not in repeated_ids])
         if repeats and not last_try:

@@ -429,7 +429,9 @@ def list_rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(rounds)
 
 
-def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
+def _find_repeated_steps(
+    state: JobState, verdict: Verdict, texts: ResultTexts
+) -> tuple[StepId, ...]:
     """Return the steps that the verdict sends back for a fault that an earlier review named. Code
     sends a step back if its result tells the assessor what to decide. Such a result could persuade
     the judge, too, so the judge is not asked.
@@ -460,7 +462,7 @@ def _make_reviewed_event(
                 decision=verdict.verdict,
                 result=ref,
                 steps=tuple(revision.step for revision in verdict.revisions),
-                repeats=_repeats(state, verdict, texts),
+                repeats=_find_repeated_steps(state, verdict, texts),
                 open_points=len(verdict.open_points),
             )
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")

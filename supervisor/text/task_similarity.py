@@ -11,9 +11,9 @@ texts with one sentence pattern and a few different words are also two requests.
 source for the storage claim" and "a source for the filtering claim".
 
 A step repeats an earlier step of the same specialist if both tasks have the same word stems in the
-same order. Articles and politeness do not count (`repeats_in`). A reworded repeat is not found; the
-limit on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the figures of stricter
-and looser measures.
+same order (`find_repeats_of_earlier`). Articles and politeness do not count. A reworded repeat is
+not found; the limit on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the
+figures of stricter and looser measures.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def find_names(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
+def find_repeats_of_earlier(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the new steps that repeat an earlier step of the same specialist, with the first
     such step.
     """

@@ -26,6 +26,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.usage import to_usd
+from handoff_queue.supervisor.client.job_outline import find_end
 from handoff_queue.supervisor.client.job_result import JobRecord
 
 STOPPED = "stopped"
@@ -125,7 +126,8 @@ class Timeline:
 
 def build_timeline(record: JobRecord) -> Timeline:
     """Return the timeline of a job's record."""
-    bars, end = _build_bars(record), _end(record)
+    bars = _build_bars(record)
+    _, end = find_end(record.job, record.journal, record.at)
     cancelled_at = None
     if record.job.status is JobStatus.CANCELLED:
         cancelled_at = end
@@ -148,7 +150,7 @@ def find_steps_without_handoff(
     """
     latest: dict[str, str] = {bar.step_id: bar.handoff_id for bar in bars}
     steps_by_id = {step["id"]: step for step in steps if step["id"] not in latest}
-    ends = _ends_without_handoff(journal)
+    ends = _find_ends_without_handoff(journal)
     names = dict(latest)
     sorter = TopologicalSorter[str]()
     for step_id, step in steps_by_id.items():
@@ -180,7 +182,7 @@ class _End(NamedTuple):
     why: str
 
 
-def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, _End]:
+def _find_ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, _End]:
     """Return the end of each step that ended without a handoff. A retry of the job plans these
     steps again.
     """
@@ -237,17 +239,6 @@ def _end_time(bar: TimelineBar) -> float:
     if bar.ended_at is not None:
         return bar.ended_at
     return float("inf")
-
-
-def _end(record: JobRecord) -> float:
-    """Return the time of the last end of an ended job, without later events such as the attempts
-    to call its webhook. For a running job, return the time of the record.
-    """
-    if record.job.status.has_ended:
-        for recorded in reversed(record.journal):
-            if isinstance(recorded.event, JobEnded):
-                return recorded.at
-    return record.at
 
 
 @dataclass(slots=True)

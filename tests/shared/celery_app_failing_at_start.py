@@ -6,7 +6,7 @@ import os
 
 from celery import signals
 
-from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
+from handoff_queue.shared.broker.celery_app import make_app, make_exit_on_error
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 
@@ -21,4 +21,4 @@ def begin(**_: object) -> None:
     )
 
 
-signals.worker_ready.connect(exits_on_error(begin), weak=False)
+signals.worker_ready.connect(make_exit_on_error(begin), weak=False)

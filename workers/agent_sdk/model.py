@@ -84,7 +84,7 @@ class AgentSdkModel:
                 return self._replay(call, on_progress)
             except _CliDied as died:
                 if self._restarts == MAX_RESTARTS:
-                    raise _does_not_go_on(str(died)) from None
+                    raise _build_stall_error(str(died)) from None
                 self._restarts += 1
                 log.warning("the CLI of the Claude Agent SDK is started again", why=str(died))
 
@@ -117,9 +117,9 @@ class AgentSdkModel:
                 raise _CliDied(session.failure)
             if time.monotonic() > until:
                 self.close()
-                raise _does_not_go_on(f"no request within {call.timeout_s:g} s")
+                raise _build_stall_error(f"no request within {call.timeout_s:g} s")
         return request
 
 
-def _does_not_go_on(why: str) -> NeverSent:
+def _build_stall_error(why: str) -> NeverSent:
     return NeverSent(f"the CLI of the Claude Agent SDK does not go on: {why}")

@@ -169,7 +169,7 @@ def build_internet_only_filter(*refused_calls: str) -> bytes:
     """
     number = _list_call_numbers()
     names = ("io_uring_setup", *refused_calls)  # io_uring can open sockets, too
-    return _filter(number, _build_refusals(number, names))
+    return _build_filter(number, _build_refusals(number, names))
 
 
 def build_sandbox_filter() -> bytes:
@@ -180,7 +180,7 @@ def build_sandbox_filter() -> bytes:
         OSError: the filter does not know the numbers of this machine.
     """
     number = _list_call_numbers()
-    return _filter(
+    return _build_filter(
         number,
         [
             (_AT_LEAST, 0, 1, _FIRST_UNKNOWN),
@@ -273,7 +273,7 @@ def _build_beginning() -> list[Instruction]:
     ]
 
 
-def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
+def _build_filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
     """Return the filter with these refusals, and the rules about sockets."""
     return _assemble_instructions(
         [

@@ -183,10 +183,10 @@ def _build_envelope_from_documents(
     problem = f"not found in {_describe_pages_read(conversation)}: {missing_topics}"
     if conversation.paths or _has_searched(conversation):
         return _build_envelope("partial", output, problem=problem)
-    return _build_envelope("needs_input", output, needs=_needs_of(missing), problem=problem)
+    return _build_envelope("needs_input", output, needs=_describe_needs(missing), problem=problem)
 
 
-def _needs_of(missing: Iterable[Topic]) -> str:
+def _describe_needs(missing: Iterable[Topic]) -> str:
     """Return the documents that the answer needs, for topics in words and for questions."""
     subjects: list[str] = []
     questions: list[str] = []

@@ -151,7 +151,7 @@ def build_account(result: JobResult, *, is_private: bool = False) -> RenderableT
     """
     parts: list[RenderableType] = []
     if result.plan:
-        parts.append(_plan(result.plan))
+        parts.append(_render_plan(result.plan))
     if result.handoffs:
         parts.append(_Handoffs(result, is_private))
     for patch in result.patches:
@@ -301,7 +301,7 @@ def _step_id(step: dict[str, Any]) -> str:
     return str(step["id"])
 
 
-def _plan(plan: dict[str, Any]) -> RenderableType:
+def _render_plan(plan: dict[str, Any]) -> RenderableType:
     heading = f"plan: {count_text(len(plan['steps']), 'step')}"
     if plan.get("method"):
         heading += f", answer: {AnswerMethod(plan['method']).in_words}"

@@ -342,7 +342,7 @@ def _describe_waiting(view: JobView, step_id: StepId, step: StepState) -> str:
     its next attempt.
     """
     activity = shorten(step.outline.title, 60)
-    unfinished = _waits_for(view, step)
+    unfinished = _list_unsettled_dependencies(view, step)
     if unfinished:
         activity = f"waits for {', '.join(unfinished)}"
     if not step.remarks:
@@ -388,7 +388,7 @@ def _iterate_untaken_messages(view: JobView, state: JobState) -> Iterator[TreeRo
             yield TreeRow(_WAITING, to, f"not taken yet: {text}")
 
 
-def _waits_for(view: JobView, step: StepState) -> list[str]:
+def _list_unsettled_dependencies(view: JobView, step: StepState) -> list[str]:
     """Return the dependencies of a step that have not ended."""
     unfinished: list[str] = []
     if view.state is None:

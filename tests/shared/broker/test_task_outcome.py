@@ -93,7 +93,7 @@ class TestLostSlots:
     def test_a_task_that_runs_long_after_its_deadline_has_lost_its_slot(self) -> None:
         slots = Slots()
         with slots.count_as_running("t1"):
-            slots.ends_within("t1", -3_600)
+            slots.set_time_left("t1", -3_600)
             assert [slots.count_lost_slots(THREADS), slots.count_lost_slots(THREADS)] == [0, 1]
 
     def test_tasks_in_other_processes_are_left_to_celery(self) -> None:

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.text.task_similarity import (
     SAME_FROM,
     compute_likeness,
     find_repeats,
-    repeats_in,
+    find_repeats_of_earlier,
 )
 from tests.doubles.simulated_job import finish_steps, planned
 
@@ -83,7 +83,7 @@ def a_step(name: str, task: str, specialist: str = "researcher") -> Step:
 
 
 def is_repeat(task: str, after: str) -> bool:
-    return bool(repeats_in([a_step("again", task)], [a_step("first", after)]))
+    return bool(find_repeats_of_earlier([a_step("again", task)], [a_step("first", after)]))
 
 
 TASK = "List the errors in the logs of the checkout service, with each message."
@@ -125,13 +125,16 @@ def test_another_word_or_order_makes_a_different_task(first: str, second: str) -
 
 
 def test_the_same_task_for_another_specialist_is_a_different_step() -> None:
-    assert repeats_in([a_step("again", TASK, "ops")], [a_step("first", TASK, "coder")]) == ()
+    assert (
+        find_repeats_of_earlier([a_step("again", TASK, "ops")], [a_step("first", TASK, "coder")])
+        == ()
+    )
 
 
 def test_the_first_of_several_earlier_steps_is_named() -> None:
     earlier = [a_step("logs", TASK), a_step("same", TASK)]
 
-    assert repeats_in([a_step("again", TASK)], earlier) == (
+    assert find_repeats_of_earlier([a_step("again", TASK)], earlier) == (
         Repeat(step=StepId("again"), earlier=StepId("logs")),
     )
 
