@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
@@ -87,7 +87,6 @@ class AnswerFormat(Protocol):
         ...
 
 
-@runtime_checkable
 class PartialAnswerFormat(Protocol):
     """An answer format that can also use a text that was cut off or never became valid."""
 
@@ -144,12 +143,19 @@ class ToolCallFormat(Protocol):
         ...
 
 
-def get_tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
-    """Return the format as a `ToolCallFormat` if it is one, else None.
+# The functions below look for one attribute of a protocol. `isinstance` with a protocol would take
+# longer than reading an answer.
 
-    This checks one method. `isinstance` with a protocol would take longer than reading an
-    answer.
-    """
+
+def salvage(answer_format: AnswerFormat, text: str) -> AcceptedAnswer | None:
+    """Return the usable part of a text that was cut off or never became valid, or None."""
+    if not hasattr(answer_format, "salvage"):
+        return None
+    return cast(PartialAnswerFormat, answer_format).salvage(text)
+
+
+def get_tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
+    """Return the format as a `ToolCallFormat` if it is one, else None."""
     if hasattr(answer_format, "read_calls"):
         return cast(ToolCallFormat, answer_format)
     return None

@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     AnswerFormat,
     InvalidAnswer,
-    PartialAnswerFormat,
+    salvage,
 )
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.markdown_answer import without_notes
@@ -111,10 +111,8 @@ class ResultBuilder:
         """Return a `partial` result with the newest draft that the answer format can salvage, or
         None.
         """
-        if not isinstance(self.answer_format, PartialAnswerFormat):
-            return None
         for text in drafts:
-            answer = self.answer_format.salvage(text)
+            answer = salvage(self.answer_format, text)
             if answer is None or answer.output is None:
                 continue
             if not only_announces_completion(answer.output):

@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
-_MAX_UNPACKED = 4_000
-"""Bytes of a compressed text that are unpacked."""
+_MAX_UNPACKED_BYTES = 4_000
+"""Most bytes that a compressed text is unpacked to."""
 _MIN_CODE_CHARS = 8
-"""Characters of the shortest code. It holds at least four letters."""
+"""Characters of the shortest text that is read as base45 or base85, or as base64 without its
+separators. Bytes of the shortest text that is compressed without a header. The patterns below have
+the lengths of other codes.
+"""
 _MAX_DIGITS = 300
 """Characters of the longest text that is read as one number."""
 _MIN_PRINTABLE = 0.75
@@ -301,10 +304,10 @@ def _decode_text(data: bytes) -> Iterator[str]:
     """Yield the text of bytes, if most bytes are printable. Compressed bytes are unpacked."""
     if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
         with suppress(zlib.error):
-            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MAX_UNPACKED)
+            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MAX_UNPACKED_BYTES)
     elif len(data) >= _MIN_CODE_CHARS and not data.isascii():
         with suppress(zlib.error):
-            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_UNPACKED) or data
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_UNPACKED_BYTES) or data
     data = data.replace(b"\0", b"")
     text = data.decode("utf-8", "ignore")
     text = "".join(filter(str.isprintable, text))

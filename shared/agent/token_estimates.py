@@ -35,6 +35,8 @@ NOTE_BYTES = 200
 """Most bytes of the note in place of a cleared result, with the source of the result."""
 READ_RESULT_BYTES = 1_000
 """Most bytes of the definition of `read_result`, which requests have after a clearing."""
+_MARGIN_TOKENS, _MARGIN_TOKENS_A_MESSAGE = 500, 50
+"""Tokens for the structure of a request and of each message, which no byte of a text shows."""
 
 
 def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
@@ -66,7 +68,7 @@ def estimate_max_input(conversation: Conversation, rendered_bytes: Callable[[], 
     reported_tokens = _get_reported_tokens(conversation)
     if reported_tokens is None:
         return rendered_bytes() + HIDDEN_TOKENS
-    margin = 500 + 50 * len(conversation.messages)
+    margin = _MARGIN_TOKENS + _MARGIN_TOKENS_A_MESSAGE * len(conversation.messages)
     later_bytes = count_bytes(conversation.since_reply) + _count_bytes_shown_again(conversation)
     return reported_tokens + later_bytes + margin
 

@@ -160,7 +160,7 @@ def is_chosen() -> bool:
     return bool(_implementations)
 
 
-def is_wanted() -> bool:
+def is_telemetry_wanted() -> bool:
     """Return whether OpenTelemetry's own variables ask for spans."""
     is_off = (
         os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

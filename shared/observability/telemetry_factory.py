@@ -16,7 +16,7 @@ from handoff_queue.shared.observability.telemetry import (
     Telemetry,
     find_endpoint_variable,
     is_chosen,
-    is_wanted,
+    is_telemetry_wanted,
     set_telemetry,
 )
 from handoff_queue.shared.settings.file_permissions import read_private
@@ -49,7 +49,7 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     if is_chosen():
         return
     set_telemetry(Telemetry())
-    if not is_wanted():
+    if not is_telemetry_wanted():
         return
     problems = "; ".join(find_exporter_problems(os.environ))
     if problems:

@@ -63,7 +63,7 @@ class AuditAction(StrEnum):
 
 
 class AuditEntry(Message):
-    """An action of a user."""
+    """An action of a user, or a refusal."""
 
     at: UnixTime
     """The time by the clock of Redis."""

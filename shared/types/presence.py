@@ -17,7 +17,24 @@ EQUAL_HANDOFF = "equal handoff "
 """Beginning of the activity of a handoff that waits for the run of an equal handoff.
 `lua/parts/shared_runs.lua` writes it.
 """
+WAITS_FOR = "waits for "
+"""Beginning of the activity of a handoff that says itself why it is deferred: an approval, or a
+batch. Otherwise the activity is the limit of the provider.
+"""
 _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<resource>.+)", re.DOTALL)
+MAX_MODELS = 8
+"""Most models whose newest calls a process announces."""
+MAX_ANNOUNCED_NAMES = 1_000
+"""Most specialists and roles that a process announces."""
+Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(replace_unprintable)]
+"""A line that a command may print. Other programs can write an announcement."""
+
+AnnouncedCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""A number that a page or a metric shows. A worker that was taken over may announce any number, and
+no float holds a number of 400 digits.
+"""
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +54,6 @@ class HandoffWait:
         return f"waiting {self.left_s} s: {self.resource}"
 
 
-WAITS_FOR = "waits for "
-"""Beginning of the activity of a handoff that says itself why it is deferred: an approval, or a
-batch. Otherwise the activity is the limit of the provider.
-"""
-
-
 def parse_wait(doing: str) -> HandoffWait | None:
     """Return the reason in the activity of a handoff; None if it does not wait."""
     match = _WAITING.fullmatch(doing)
@@ -59,21 +70,6 @@ def has_activity_changed(doing: str, before: str) -> bool:
     if wait and wait_before:
         return wait.resource != wait_before.resource
     return doing != before
-
-
-MAX_MODELS = 8
-"""Most models whose newest calls a process announces."""
-MAX_ANNOUNCED_NAMES = 1_000
-"""Most specialists and roles that a process announces."""
-Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(replace_unprintable)]
-"""A line that a command may print. Other programs can write an announcement."""
-
-AnnouncedCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-"""A number that a page or a metric shows. A worker that was taken over may announce any number, and
-no float holds a number of 400 digits.
-"""
-Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""Unix seconds."""
 
 
 class ModelCalls(Message):
@@ -120,6 +116,7 @@ class Node(Message):
     models: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ANNOUNCED_NAMES)
     """Default model of each of its specialists or roles, by name."""
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MAX_MODELS)
+    """A process of a later version may announce more than `MAX_MODELS`."""
     refused_queues: tuple[Line, ...] = Field(default=(), max_length=MAX_ANNOUNCED_NAMES)
     """Queues that it leaves out, because its Redis user may not use them."""
 

@@ -1,4 +1,4 @@
-"""`handoff audit`: print the actions of users on the fleet, or on one job."""
+"""`handoff audit`: print the actions on the fleet, or on one job."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def audit(
 ) -> int:
     """Print the actions of users on the fleet, or on one job.
 
-    The newest action is last. Actions on the fleet are pauses, dead letters, tokens,
-    schedules and deletions of jobs.
+    The newest action is last. Actions on the fleet are about pauses, dead letters, tokens,
+    schedules and notes of the memory, or delete jobs and tenants. Refused commands and
+    messages are there, too, which no user caused.
 
     handoff audit j-0123456789ab
     """

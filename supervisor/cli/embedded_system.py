@@ -13,7 +13,7 @@ from handoff_queue.shared.local.child_process_restarts import ChildSpec, Process
 from handoff_queue.shared.local.fork_server import start_celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
-from handoff_queue.shared.observability.telemetry import is_wanted
+from handoff_queue.shared.observability.telemetry import is_telemetry_wanted
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import build_key_variables, make_keys_of, with_keys
@@ -42,6 +42,8 @@ DRAIN_S = 2.0
 """Seconds that running turns get after Ctrl-C. A longer turn is cut off, and `handoff retry`
 repeats it.
 """
+_AFTER_DRAIN_S = 3.0
+"""Seconds that the processes get after the drain, to export traces and to end."""
 KEYS_FOLDER = "keys"
 """Folder of the keys in the folder of the private Redis, which is kept with an interrupted run."""
 READY_WITHIN_S = 60.0
@@ -95,8 +97,8 @@ class EmbeddedSystem:
         with self._parts:
             try:
                 grace_s = 0.0
-                if self._keep_as or is_wanted():  # time to export traces and to end turns
-                    grace_s = DRAIN_S + 3
+                if self._keep_as or is_telemetry_wanted():
+                    grace_s = DRAIN_S + _AFTER_DRAIN_S
                 self._processes.stop(grace_s=grace_s)
             except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
@@ -192,9 +194,9 @@ class EmbeddedSystem:
         first log that is not empty.
         """
         broken_children = self._processes.read_log_ends_of_broken_children()
-        logs = sorted((self._folder / "logs").glob("*.log"))
+        logs = (self._folder / "logs").glob("*.log")
         last_line = None
-        for path in sorted(logs, key=lambda log: log.stem not in broken_children):
+        for path in sorted(logs, key=lambda log: (log.stem not in broken_children, log)):
             if path.stem == "redis":
                 continue
             log = path.read_text(errors="replace")

@@ -169,7 +169,7 @@ def follow_to_end(
     onlooker.store.connection.close()
     result = jobs.result(job_id)
     if output is not None:
-        from handoff_queue.supervisor.cli.display.atomic_output import write_rows
+        from handoff_queue.supervisor.cli.display.row_table import write_rows
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)

@@ -45,7 +45,7 @@ def result(
         raise UserError("--output writes the rows to a file and prints no JSON: leave out --json")
     jobs, job_id = connect_and_find_job(job)
     if output is not None:
-        from handoff_queue.supervisor.cli.display.atomic_output import write_rows
+        from handoff_queue.supervisor.cli.display.row_table import write_rows
 
         status = jobs.wait(job_id, wait)
         write_rows(job_id, jobs.rows(job_id), output)

@@ -32,7 +32,7 @@ MAX_MESSAGE_CHARS = 10_000
 """Most characters of a message. A longer text belongs in a document of a new job."""
 MAX_TRIES = 100
 """Tries to store a message. After each try, new events may have ended the last reader."""
-MAX_STEPS_NAMED = 1_000
+MAX_STEP_NAMES_CHARS = 1_000
 """Most characters of the names of steps in an error."""
 MAX_CHARS_IN_A_NOTE = 200
 """Most characters of a message in a note."""
@@ -79,8 +79,7 @@ def say(
     if step is not None:
         check_type("the step", step, str)
         step_id = StepId(step)
-    # A stored message names no such step. So the call repeats no message, and is refused.
-    can_be_step = step_id is None or re.fullmatch(NAME_PATTERN, step_id) is not None
+    may_be_stored = step_id is None or re.fullmatch(NAME_PATTERN, step_id) is not None
     state = None
     outcome: int | Refusal = Refusal.CHANGED
     for _ in range(MAX_TRIES):
@@ -88,8 +87,9 @@ def say(
         state = fold(job_id, state, store.journal.read(job_id, version))
         if state is None:
             raise UnknownJob.for_job(job_id)
-        is_new = all(message.message_id != message_id for message in state.messages)
-        if is_new or not can_be_step:
+        is_stored = any(message.message_id == message_id for message in state.messages)
+        is_repeated = is_stored and may_be_stored
+        if not is_repeated:  # a repeated call succeeds, also after the end of the readers
             _check_readers(state, step_id)
         event = UserMessageSent(
             message_id=message_id, text=make_ref(clean), step=step_id, actor=actor
@@ -135,7 +135,7 @@ def _check_readers(state: JobState, step: StepId | None) -> None:
     if step is not None and step not in state.steps:
         known = ", ".join(state.steps) or "none yet"
         raise UserError(
-            f"{job_id} has no step {step!r:.60}: its steps are {known:.{MAX_STEPS_NAMED}}"
+            f"{job_id} has no step {step!r:.60}: its steps are {known:.{MAX_STEP_NAMES_CHARS}}"
         )
     if step is not None:
         _check_is_no_child(state, step)

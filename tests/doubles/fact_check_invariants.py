@@ -1,4 +1,4 @@
-"""Invariants of the fact check, and random results of a fact checker."""
+"""Invariants of the fact check, and random results of a fact-checker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.doubles.simulated_job import SimulatedJob
 def check_facts(
     job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
 ) -> None:
-    """Let the fact checker answer: PASS without `wrong`, or a VETO of the wrong statements.
+    """Let the fact-checker answer: PASS without `wrong`, or a VETO of the wrong statements.
 
     `check_facts(job, so="It is not so.")` rejects the statement `so` with this reason.
     """
@@ -29,7 +29,7 @@ def check_facts(
 
 
 def check_facts_randomly(job: SimulatedJob, dice: Random) -> None:
-    """Let the fact checker pass, object, abstain, fail, or answer in an unusable form."""
+    """Let the fact-checker pass, object, abstain, fail, or answer in an unusable form."""
     match dice.randrange(5):
         case 0:
             job.finish(FACT_GATE, dice.choice(["failed", "needs_input"]))
@@ -58,7 +58,7 @@ def check_fact_check_begin(job: SimulatedJob) -> None:
 
 
 def check_facts_were_checked(job: SimulatedJob) -> None:
-    """Check that a complete answer has passed its fact check, and that the fact checker sent it
+    """Check that a complete answer has passed its fact check, and that the fact-checker sent it
     back at most `MAX_GATE_ROUNDS` times.
     """
     state = job.state

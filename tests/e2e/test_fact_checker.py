@@ -28,7 +28,7 @@ VETO: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the surv
 
 @dataclass
 class Script:
-    """Model whose writer follows corrections. Its fact checker gives the verdicts in `checks`, and
+    """Model whose writer follows corrections. Its fact-checker gives the verdicts in `checks`, and
     repeats the last.
     """
 

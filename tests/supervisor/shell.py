@@ -120,7 +120,7 @@ class Shell:
         self.jobs = Client(self.store, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
-        """Return the fact checker's spec that the supervisor uses."""
+        """Return the fact-checker's spec that the supervisor uses."""
         return DecisionRecorder(self.store, PayloadCache(self.store)).get_fact_checker(state)
 
     def another(self) -> Shell:

@@ -167,9 +167,9 @@ def build_internet_only_filter(*refused_calls: str) -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _list_call_numbers()
+    numbers = _get_call_numbers()
     names = ("io_uring_setup", *refused_calls)  # io_uring can open sockets, too
-    return _build_filter(number, _build_refusals(number, names))
+    return _build_filter(numbers, _build_refusals(numbers, names))
 
 
 def build_sandbox_filter() -> bytes:
@@ -179,21 +179,21 @@ def build_sandbox_filter() -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _list_call_numbers()
+    numbers = _get_call_numbers()
     return _build_filter(
-        number,
+        numbers,
         [
             (_AT_LEAST, 0, 1, _FIRST_UNKNOWN),
             (_RETURN, 0, 0, _NO_SUCH_CALL),
-            *_build_refusals(number, _NEVER_IN_A_SANDBOX),
-            *_build_refusals(number, _ATTRIBUTES, _NOT_SUPPORTED),
-            *_refuse_user_namespaces(number),
-            *_refuse_anonymous_shared_memory(number),
-            *_refuse_huge_pages(number),
-            *_allow_tcp_and_udp_only(number),
-            *_build_argument_refusal(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
-            *_build_argument_refusal(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
-            *_build_argument_refusal(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
+            *_build_refusals(numbers, _NEVER_IN_A_SANDBOX),
+            *_build_refusals(numbers, _ATTRIBUTES, _NOT_SUPPORTED),
+            *_refuse_user_namespaces(numbers),
+            *_refuse_anonymous_shared_memory(numbers),
+            *_refuse_huge_pages(numbers),
+            *_allow_tcp_and_udp_only(numbers),
+            *_build_argument_refusal(numbers["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
+            *_build_argument_refusal(numbers["fcntl"], _SECOND, _REFUSED_COMMANDS),
+            *_build_argument_refusal(numbers["setsockopt"], _THIRD, _REFUSED_OPTIONS),
         ],
     )
 
@@ -206,11 +206,11 @@ def build_own_process_filter() -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
-    number = _list_call_numbers()
-    instructions = [*_build_beginning(), *_build_refusals(number, _OUTLIVE_PROCESSES)]
+    numbers = _get_call_numbers()
+    instructions = [*_build_beginning(), *_build_refusals(numbers, _OUTLIVE_PROCESSES)]
     for name in _OF_ONE_PROCESS:
         instructions += [
-            (_EQUALS, 0, 4, number[name]),
+            (_EQUALS, 0, 4, numbers[name]),
             (_LOAD, 0, 0, _FIRST),
             (_EQUALS, 1, 0, 0),
             (_RETURN, 0, 0, _REFUSE),
@@ -218,7 +218,7 @@ def build_own_process_filter() -> bytes:
         ]
     for name, of_process in _OF_SOME_PROCESSES.items():
         instructions += [
-            (_EQUALS, 0, 6, number[name]),
+            (_EQUALS, 0, 6, numbers[name]),
             (_LOAD, 0, 0, _FIRST),
             (_EQUALS, 0, 2, of_process),
             (_LOAD, 0, 0, _SECOND),
@@ -245,7 +245,7 @@ def filter_system_calls(program: bytes) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _list_call_numbers() -> dict[str, int]:
+def _get_call_numbers() -> dict[str, int]:
     """Return the number of each system call that this machine has.
 
     Raises:
@@ -273,20 +273,20 @@ def _build_beginning() -> list[Instruction]:
     ]
 
 
-def _build_filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
+def _build_filter(numbers: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
     """Return the filter with these refusals, and the rules about sockets."""
     return _assemble_instructions(
         [
             *_build_beginning(),
             *refusals,
-            (_EQUALS, 0, 5, number["socket"]),
+            (_EQUALS, 0, 5, numbers["socket"]),
             (_LOAD, 0, 0, _FIRST),
             (_EQUALS, 1, 0, _AF_INET),
             (_EQUALS, 0, 1, _AF_INET6),
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _REFUSE),
             # A pair of datagram sockets can send to any other Unix socket.
-            (_EQUALS, 0, 5, number["socketpair"]),
+            (_EQUALS, 0, 5, numbers["socketpair"]),
             (_LOAD, 0, 0, _SECOND),
             (_AND, 0, 0, _TYPE_MASK),
             (_EQUALS, 2, 0, _SOCK_STREAM),
@@ -298,24 +298,24 @@ def _build_filter(number: Mapping[str, int], refusals: Iterable[Instruction]) ->
 
 
 def _build_refusals(
-    number: Mapping[str, int], names: Iterable[str], error: int = _REFUSE
+    numbers: Mapping[str, int], names: Iterable[str], error: int = _REFUSE
 ) -> list[Instruction]:
     """Return instructions that refuse these calls, as far as this machine has them."""
     refusals: list[Instruction] = []
     for name in names:
-        if name in number:
-            refusals += [(_EQUALS, 0, 1, number[name]), (_RETURN, 0, 0, error)]
+        if name in numbers:
+            refusals += [(_EQUALS, 0, 1, numbers[name]), (_RETURN, 0, 0, error)]
     return refusals
 
 
-def _refuse_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_user_namespaces(numbers: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse a child in a user namespace. The flags of clone3 are in
     memory, which a filter cannot read, so the C library must fall back to clone.
     """
     return [
-        (_EQUALS, 0, 1, number["clone3"]),
+        (_EQUALS, 0, 1, numbers["clone3"]),
         (_RETURN, 0, 0, _NO_SUCH_CALL),
-        (_EQUALS, 0, 3, number["clone"]),
+        (_EQUALS, 0, 3, numbers["clone"]),
         (_LOAD, 0, 0, _FIRST),
         (_ANY_BIT, 0, 1, _NEW_USER),
         (_RETURN, 0, 0, _REFUSE),
@@ -323,12 +323,12 @@ def _refuse_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _allow_tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
+def _allow_tcp_and_udp_only(numbers: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse other protocols of IP. For some protocols, the kernel loads
     a module, even if the caller has no rights.
     """
     return [
-        (_EQUALS, 0, 10, number["socket"]),
+        (_EQUALS, 0, 10, numbers["socket"]),
         (_LOAD, 0, 0, _SECOND),
         (_AND, 0, 0, _TYPE_MASK),
         (_EQUALS, 1, 0, _SOCK_STREAM),
@@ -342,13 +342,13 @@ def _allow_tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _refuse_anonymous_shared_memory(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_anonymous_shared_memory(numbers: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse memory which processes share without a file, and pages of
     the machine's pool of huge pages. Such memory is kept when a process no longer maps it, and
     nothing counts it.
     """
     return [
-        (_EQUALS, 0, 6, number["mmap"]),
+        (_EQUALS, 0, 6, numbers["mmap"]),
         (_LOAD, 0, 0, _FOURTH),
         (_ANY_BIT, 2, 0, _MAP_HUGETLB),
         (_ANY_BIT, 0, 2, _MAP_ANONYMOUS),
@@ -358,12 +358,12 @@ def _refuse_anonymous_shared_memory(number: Mapping[str, int]) -> list[Instructi
     ]
 
 
-def _refuse_huge_pages(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_huge_pages(numbers: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse to allow transparent huge pages again. A process that
     unmaps most of such a page keeps the whole page, and the kernel counts the rest only.
     """
     return [
-        (_EQUALS, 0, 8, number["prctl"]),
+        (_EQUALS, 0, 8, numbers["prctl"]),
         (_LOAD, 0, 0, _FIRST),
         (_EQUALS, 0, 5, _PR_SET_THP_DISABLE),
         (_LOAD, 0, 0, _SECOND),

@@ -1,4 +1,4 @@
-"""The roles that check work: assessor, judge, grader and fact checker. They count words,
+"""The roles that check work: assessor, judge, grader and fact-checker. They count words,
 sources and figures, and their answers say so.
 """
 
@@ -113,7 +113,7 @@ def grade(conversation: RequestParts) -> dict[str, Any]:
         best = _find_highest(counts)
         output["better"] = best[0] if len(best) == 1 else "neither"
         output["why"] = "Counted, not judged: the answer with more of the words is better."
-    return _build_envelope(output)
+    return _build_counted_envelope(output)
 
 
 def _build_score(count: int, expected: int) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def check_facts(conversation: RequestParts) -> dict[str, Any]:
     elif quoted_claims:
         verdict = "PASS"
     why = f"Counted, not judged: the figures of {quoted_claims} claims were looked for in quotes."
-    return _build_envelope({"verdict": verdict, "wrong": wrong, "why": why})
+    return _build_counted_envelope({"verdict": verdict, "wrong": wrong, "why": why})
 
 
 def _find_highest(counts: Mapping[str, int]) -> list[str]:
@@ -207,7 +207,7 @@ def _find_unquoted_figures(claim: OfflineClaim) -> list[str]:
     return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted_figures]
 
 
-def _build_envelope(output: dict[str, Any]) -> dict[str, Any]:
+def _build_counted_envelope(output: dict[str, Any]) -> dict[str, Any]:
     """Return the answer envelope of an output. Its low confidence says that the model only
     counted.
     """

@@ -1,8 +1,6 @@
 """Write the output of a command to stdout or to a file, always in UTF-8.
 
 A file is either complete, or as it was before.
-
-`--output rows.jsonl` and `--output rows.csv` hold the results of repeated steps as a table.
 """
 
 from __future__ import annotations
@@ -11,15 +9,11 @@ import errno
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.file_errors import describe_file_problem
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
-from handoff_queue.supervisor.client.repeated_step_rows import Row, format_rows
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))
@@ -111,22 +105,3 @@ def _write_whole(target: Path, texts: Iterable[str]) -> None:
         with suppress(OSError):
             partly.unlink(missing_ok=True)
         raise
-
-
-def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
-    """Write the rows of a job, and print how many rows are done.
-
-    Raises:
-        UserError: the job has no plan yet, or its plan has no for_each step.
-        OutputFailed: the file cannot be written, or it is a pipe without a reader.
-    """
-    if not rows:
-        raise UserError(
-            f"{job_id} has no rows: its plan has no for_each step, or there is no plan yet"
-        )
-    try:
-        write_out(target, format_rows(rows, target))
-    except OSError as error:
-        raise OutputFailed(f"cannot write {describe_file_problem(error)}") from error
-    done_count = sum(row.status not in ("waiting", "running") for row in rows)
-    print_message(f"{done_count} of {len(rows)} rows of {job_id} are done; {target} has all rows")

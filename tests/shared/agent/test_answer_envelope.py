@@ -13,7 +13,6 @@ from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     InvalidAnswer,
-    PartialAnswerFormat,
 )
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
@@ -443,10 +442,6 @@ def test_a_truncated_envelope_is_salvaged_with_its_complete_claims() -> None:
 def test_nothing_is_salvaged_from_an_empty_text() -> None:
     assert READING.salvage("") is None
     assert READING.salvage('{"status": "ok", "outp') is None
-
-
-def test_the_reading_salvages() -> None:
-    assert isinstance(READING, PartialAnswerFormat)
 
 
 def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:

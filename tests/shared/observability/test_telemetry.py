@@ -8,7 +8,11 @@ from typing import Protocol
 
 import pytest
 
-from handoff_queue.shared.observability.telemetry import Telemetry, get_telemetry, is_wanted
+from handoff_queue.shared.observability.telemetry import (
+    Telemetry,
+    get_telemetry,
+    is_telemetry_wanted,
+)
 from handoff_queue.shared.observability.telemetry_factory import find_exporter_problems
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
@@ -172,11 +176,11 @@ def test_the_standard_variables_disable_telemetry(
     monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    assert is_wanted()
+    assert is_telemetry_wanted()
     for name, value in switch.items():
         monkeypatch.setenv(name, value)
 
-    assert not is_wanted()
+    assert not is_telemetry_wanted()
 
 
 def test_disabled_telemetry_stores_no_span_and_adds_no_field_to_log_lines() -> None:

@@ -1,4 +1,4 @@
-"""The offline assessor, grader and fact checker judge by counting, and their reasons say so."""
+"""The offline assessor, grader and fact-checker judge by counting, and their reasons say so."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_order_of_two_answers_makes_no_difference_to_the_offline_judge(
 
 
 def verdict_on(text: str, *quotes: str) -> tuple[str, list[dict[str, str]]]:
-    """Return the fact checker's verdict on a claim, and its wrong statements."""
+    """Return the fact-checker's verdict on a claim, and its wrong statements."""
     form = dict(build_fact_check_schema())
     sources = [{"source": "a.md", "quote": quote} for quote in quotes]
     claim = {"id": "c1", "text": text, "sources": sources}
