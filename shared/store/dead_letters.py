@@ -1,4 +1,4 @@
-"""Dead letters: messages that a process could not read, with the reason.
+"""Dead letters: messages that no process could use, with the reason.
 
 A process of another version may have written a handoff that this process cannot read. The
 store knows whether it issued that message. If so, the message is not a dead letter yet,
@@ -40,7 +40,7 @@ _ID_CHARS = 8
 
 
 class DeadLetter(Message):
-    """A message that no process could read."""
+    """A message that no process could use."""
 
     at: UnixTime
     queue: str
