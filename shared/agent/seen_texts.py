@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -26,6 +27,13 @@ MAX_WORDS = 4_000
 _WORD = re.compile(r"[^\W_]+")
 _URL = re.compile(r"https?://[^\s<>\"'`\\{}|^]+", re.IGNORECASE)
 _END_OF_SENTENCE = ".,;:!?)]*_"
+_BORDER_BEFORE = r"(?:^|(?<=\s))[\"'`“”‘’«»„‚(\[{<*$€£¥]*"
+"""What may stand between a space and a value of the user. Any other character belongs to the value:
+`/srv/tmp` is not a value of `~/srv/tmp`.
+"""
+_BORDER_AFTER = r"[\"'`“”‘’«»)\]}>*$€£¥.,;:!?]*(?:\s|$)"
+_NO_SIGN = r"(?<![-+\u2010-\u2015\u2212] )"
+"""No sign that a space separates from its number."""
 _MAX_PLAIN_CHARS = 32
 """Characters of a part with letters and digits that may be a plain name."""
 
@@ -73,19 +81,62 @@ def find_argument_origins(
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     """Return whether there are arguments, and each whole value is in a text of the user.
 
-    A value with fewer than `MIN_CHARS_OF_USER` letters and digits does not count, and a value
-    with invisible characters does not.
+    A value counts with its punctuation, its sign and its case. Only the case of plain words does
+    not matter. A value with fewer than `MIN_CHARS_OF_USER` letters and digits does not count, and a
+    value with invisible characters does not. True, false, null and empty values do not, either.
     """
-    leaves = list(iterate_leaves(list(arguments.values())))
+    leaves = list(_iterate_values(list(arguments.values())))
     if not leaves:
         return False
     texts = seen.list_user_texts()
-    for leaf in leaves:
-        letters_and_digits = sum(map(str.isalnum, leaf))
-        is_plain = letters_and_digits >= MIN_CHARS_OF_USER and remove_invisible(leaf) == leaf
-        if not is_plain or not _any_has_phrase(texts, leaf):
-            return False
-    return True
+    return all(_is_in_user_text(leaf, texts) for leaf in leaves)
+
+
+def _iterate_values(value: Any) -> Iterator[str]:
+    """Yield the names and the values in a JSON value as the user would write them: '' for a value
+    that no word of the user stands for.
+    """
+    match value:
+        case Mapping() if value:
+            yield from map(str, value)
+            for item in value.values():
+                yield from _iterate_values(item)
+        case [_, *_]:
+            for item in value:
+                yield from _iterate_values(item)
+        case str():
+            yield value
+        case int() | float() if not isinstance(value, bool):
+            yield f"{Decimal(repr(value)):f}".removesuffix(".0")  # 1e5 is 100000
+        case _:
+            yield ""
+
+
+def _is_in_user_text(value: str, texts: Iterable[str]) -> bool:
+    """Return whether one of the texts has the value, with a border before and after it. A space of
+    the value may be a line break of the text.
+    """
+    if sum(map(str.isalnum, value)) < MIN_CHARS_OF_USER or remove_invisible(value) != value:
+        return False
+    has_lines = "\n" in value
+    phrase = _collapse_spaces(value, has_lines)
+    is_plain = phrase.replace(" ", "").isalpha()
+    if is_plain:
+        phrase = phrase.casefold()
+    sign = _NO_SIGN if phrase[0].isdigit() else ""
+    pattern = re.compile(f"{sign}{_BORDER_BEFORE}{re.escape(phrase)}{_BORDER_AFTER}")
+    for text in texts:
+        collapsed = _collapse_spaces(text, has_lines)
+        if pattern.search(collapsed.casefold() if is_plain else collapsed):
+            return True
+    return False
+
+
+def _collapse_spaces(text: str, keeps_lines: bool) -> str:
+    """Return a text with single spaces, and a space for each line break unless it keeps these."""
+    if not keeps_lines:
+        return " ".join(text.split())
+    return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
 
 
 def is_url_of_user(url: str, seen: Seen) -> bool:

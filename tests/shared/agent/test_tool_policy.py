@@ -157,6 +157,62 @@ def test_a_short_value_that_stands_in_the_request_by_chance_needs_a_person(value
     assert decision.verdict is CallVerdict.ASK
 
 
+CAREFUL = SeenText(
+    "Give billing@pay.acme.com access to Apollo-2026 (until 31 March), remove `/srv/tmp-old`,\n"
+    "refund $12345.67 to customer Miller Smith, and book 100000, -45678 and - 98765 euros.",
+    ("user",),
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"email": "billing@pay-acme.com"},
+        {"email": "billing.pay@acme.com"},
+        {"email": "pay.acme.com"},
+        {"path": "/srv/tmp/old"},
+        {"path": "/srv/tmp"},
+        {"path": "~/srv/tmp-old"},
+        {"path": "/srv/TMP-old"},
+        {"project": "apollo-2026"},
+        {"amount": -12345.67},
+        {"amount": "-12345.67"},
+        {"amount": 12345},
+        {"amount": 45678},
+        {"amount": "45678"},
+        {"amount": 98765},
+        {"amount": -1e5},
+        {"customer": "Miller\nSmith access"},
+        {"project": "Apollo-2026", "public": True},
+        {"project": "Apollo-2026", "approver": None},
+        {"project": "Apollo-2026", "except": []},
+        {"project": "Apollo-2026", "options": {}},
+        {"project": "Apollo-2026", "note": ""},
+    ],
+)
+def test_a_value_that_only_resembles_the_words_of_the_user_needs_a_person(
+    arguments: dict[str, Any],
+) -> None:
+    decision = ToolPolicy().decide(ordering(), arguments, seen(CAREFUL, PAGE))
+    assert decision.verdict is CallVerdict.ASK
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"email": "billing@pay.acme.com", "project": "Apollo-2026"},
+        {"path": "/srv/tmp-old"},
+        {"amount": 12345.67, "customer": "miller smith"},
+        {"amount": "12345.67", "purpose": "refund $12345.67 to customer Miller Smith"},
+        {"amounts": [100000, 1e5, -45678]},
+        {"steps": "remove `/srv/tmp-old`, refund $12345.67"},
+    ],
+)
+def test_a_value_that_the_user_wrote_needs_no_person(arguments: dict[str, Any]) -> None:
+    decision = ToolPolicy().decide(ordering(), arguments, seen(CAREFUL, PAGE))
+    assert decision.verdict is CallVerdict.ALLOW
+
+
 def test_a_tool_that_sends_to_named_hosts_is_held_to_the_list_of_hosts() -> None:
     tool = Tool("crm", "", {}, lambda *_: "", sends=("crm.example.org",))
     policy = ToolPolicy(hosts=("crm.example.org",))
