@@ -17,9 +17,10 @@ from handoff_queue.shared.store.presence import (
     MAX_READ,
     parse_node,
 )
-from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import (
     MAX_EXACT_INTEGER,
+    MAX_LINE_BYTES,
     convert_score,
     iterate_rows,
     parse_name,
@@ -257,25 +258,29 @@ class FleetLoadReader:
         return total
 
     def _read_buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
-        """Return the rate-limit buckets of these names, in one round trip."""
+        """Return the rate-limit buckets of these names, in two round trips."""
+        calls: list[ScriptCall] = []
+        for name in names:
+            calls.append(([keys.bucket(name)], [MAX_LINE_BYTES, *_BUCKET_FIELDS]))
+        answers = self._connection.run_script_for_all("short_fields", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
-                pipe.hmget(keys.bucket(name), _BUCKET_FIELDS)
                 pipe.zcard(keys.bucket_line(name))
-            answers = pipe.execute()
+            lines = pipe.execute()
         buckets: list[RateLimitBucket] = []
-        for name, (values, line) in zip(names, iterate_rows(answers, 2), strict=True):
-            fields = dict(zip(_BUCKET_FIELDS, values, strict=True))
+        for name, answer, line in zip(names, answers, lines, strict=True):
+            fields = {key.decode(): value for key, value in iterate_rows(answer, 2)}
             buckets.append(self._build_bucket(name, fields, int(line), at))
         return tuple(buckets)
 
     def _build_bucket(
-        self, name: str, fields: Mapping[str, bytes | None], line: int, at: float
+        self, name: str, fields: Mapping[str, bytes], line: int, at: float
     ) -> RateLimitBucket:
         """Return a bucket from the fields of its hash, with its refill up to `at`.
 
         Args:
+            fields: without the fields that are missing or long.
             line: number of waiting calls.
         """
         account, _, model = name.partition(":")
@@ -293,17 +298,17 @@ class FleetLoadReader:
             model,
             limits,
             until if until > at else None,
-            (fields["why"] or b"").decode(errors="replace"),
+            fields.get("why", b"").decode(errors="replace"),
             line,
         )
 
 
-def _parse_figure(fields: Mapping[str, bytes | None], name: str) -> float:
+def _parse_figure(fields: Mapping[str, bytes], name: str) -> float:
     """Return a stored figure of a bucket; 0 if it is missing or not a number up to
     `MAX_EXACT_INTEGER`.
     """
     try:
-        figure = float(fields[name] or b"0")
+        figure = float(fields.get(name, b"0"))
     except ValueError:
         return 0.0
     if abs(figure) <= MAX_EXACT_INTEGER:

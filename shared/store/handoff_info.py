@@ -9,6 +9,7 @@ from enum import StrEnum
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import (
+    MAX_TEXT_BYTES,
     iterate_rows,
     parse_figure,
     parse_name,
@@ -155,7 +156,7 @@ def read_hashes(
     agents = read_agents(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
     for handoff_id, agent in agents.items():
-        calls.append(([keys.handoff(job_id, agent, handoff_id)], FIELDS))
+        calls.append(([keys.handoff(job_id, agent, handoff_id)], [MAX_TEXT_BYTES, *FIELDS]))
     answers = connection.run_script_for_all("short_fields", calls)
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
     done_by_children: list[dict[bytes, bytes]] = []
@@ -182,7 +183,8 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
         return
     calls: list[ScriptCall] = []
     for fields in done_by_children:
-        calls.append(([keys.progress(JobId(parse_name(fields[b"child"])))], list(SPENT_FIELDS)))
+        key = keys.progress(JobId(parse_name(fields[b"child"])))
+        calls.append(([key], [MAX_TEXT_BYTES, *SPENT_FIELDS]))
     answers = connection.run_script_for_all("short_fields", calls)
     for fields, answer in zip(done_by_children, answers, strict=True):
         amounts = dict(iterate_rows(answer, 2))

@@ -26,6 +26,7 @@ from handoff_queue.shared.store.job_info import (
 )
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, read_answers
 from handoff_queue.shared.store.script_arguments import (
+    MAX_TEXT_BYTES,
     iterate_rows,
     parse_handoff_id,
     parse_job_id,
@@ -61,8 +62,8 @@ class Jobs:
         """Return the information about each job, in two round trips; unknown jobs are left out.
         A job whose record cannot be read has the status `unreadable`.
         """
-        names = sorted(PROGRESS)
-        calls: list[ScriptCall] = [([keys.progress(job_id)], names) for job_id in job_ids]
+        arguments = [MAX_TEXT_BYTES, *sorted(PROGRESS)]
+        calls: list[ScriptCall] = [([keys.progress(job_id)], arguments) for job_id in job_ids]
         progress_of_jobs = self._connection.run_script_for_each("short_fields", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)

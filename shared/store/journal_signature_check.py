@@ -18,7 +18,7 @@ from hashlib import sha1
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.store.script_arguments import iterate_rows
+from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, iterate_rows
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
@@ -106,8 +106,9 @@ def read_ends_of(
     """Return the ends of the handoffs that have ended, in at most two round trips."""
     agents = read_agents(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
+    arguments = [MAX_TEXT_BYTES, "fence", "end_version"]
     for handoff_id, agent in agents.items():
-        calls.append(([keys.handoff(job_id, agent, handoff_id)], ["fence", "end_version"]))
+        calls.append(([keys.handoff(job_id, agent, handoff_id)], arguments))
     answers = connection.run_script_for_each("short_fields", calls)
     ends: dict[HandoffId, HandoffEnd] = {}
     for handoff_id, answer in zip(agents, answers, strict=True):

@@ -23,6 +23,8 @@ MAX_TEXT_BYTES = 2**20
 """Bytes of the longest text that workers write into a field. `short` of `parts/redis_values.lua`
 has this limit, too.
 """
+MAX_LINE_BYTES = 1_000
+"""Bytes of the longest name, reason and activity, as in `parts/redis_values.lua`."""
 
 
 def parse_name(value: bytes) -> str:

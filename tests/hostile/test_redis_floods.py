@@ -138,6 +138,28 @@ def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
         admin.delete(bucket, keys.BUCKETS)
 
 
+def test_a_long_text_in_a_rate_limit_does_not_leave_redis(server: Server) -> None:
+    """Each process that calls the model reads it, and each waiting handoff had a copy."""
+    bucket = keys.bucket("account:model")
+    with redis.Redis.from_url(server.address) as admin, server.store("worker-writer") as honest:
+        with server.connected_as("worker-analyst") as attacker:
+            long = dict.fromkeys(("why", "going", "input", "at"), "x" * LONG_ENTRY)
+            attacker.hset(bucket, mapping={"until": 2**52, "strikes": 1, "known": 1, **long})
+            attacker.zadd(keys.BUCKETS, {"account:model": 2**52})
+        before = bytes_from(admin)
+        report = {"bucket": "account:model", "window": 60_000, "asked_at": 1, "limits": {}}
+
+        load = server.observed_fleet()
+        honest.connection.run_script(
+            "record_provider_answer", [bucket], ["j/a.1", json.dumps(report)]
+        )
+
+        assert [shown.why for shown in load.buckets] == [""]
+        assert bytes_from(admin) - before < LONG_ENTRY
+        assert not admin.hexists(bucket, "why")
+        admin.delete(bucket, keys.BUCKETS)
+
+
 def test_a_flood_of_announcements_ends_with_the_next_announcement(server: Server) -> None:
     with server.connected_as("worker-analyst") as attacker:
         attacker.zadd(keys.SERVING, {f"writer/x{number}": 2**52 for number in range(MANY)})

@@ -45,8 +45,8 @@ give_back(handoff_hash, 'asked')
 local MAX_WAIT_MS = 30 * 24 * 3600 * 1000
 local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + MAX_WAIT_MS
 redis.call(
-  'HSET', handoff_hash, 'waits', '1', 'deferred', integer(until_ms), 'doing', ARGV[5], 'asks',
-  cjson.encode(asks), 'asks_since', integer(at)
+  'HSET', handoff_hash, 'waits', '1', 'deferred', integer(until_ms), 'doing', clip(ARGV[5]),
+  'asks', cjson.encode(asks), 'asks_since', integer(at)
 )
 redis.call('ZADD', due, integer(until_ms), member)
 redis.call('PEXPIRE', turns_key(job, handoff), integer(keep))

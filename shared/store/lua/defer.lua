@@ -11,7 +11,7 @@ if fence_refusal(job_of(job).version, kept_fence, state, ARGV[2]) then return 0 
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(handoff_hash, 'deferred')
-redis.call('HSET', handoff_hash, 'waits', 1, 'deferred', until_ms, 'doing', why)
+redis.call('HSET', handoff_hash, 'waits', 1, 'deferred', until_ms, 'doing', clip(why))
 local is_batched = redis.call('HEXISTS', handoff_hash, 'r_batch') == 1
 if is_batched then redis.call('HSET', handoff_hash, 'batch_since', integer(at)) end
 redis.call('ZADD', due, until_ms, member)

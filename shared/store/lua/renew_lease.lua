@@ -16,7 +16,7 @@ local at = now_ms()
 record_call(at, tonumber(ARGV[3]))
 redis.call('HSET', handoff_hash, 'lease', at + ARGV[3], 'heartbeat', at)
 if lost then redis.call('HDEL', handoff_hash, 'lost') end
-if ARGV[4] ~= '' then redis.call('HSET', handoff_hash, 'doing', ARGV[4]) end
+if ARGV[4] ~= '' then redis.call('HSET', handoff_hash, 'doing', clip(ARGV[4])) end
 if ARGV[5] ~= '' then
   local keep_ms = integer(math.max(1, left_of(handoff_hash)))
   redis.call('SET', draft_key(job, handoff), ARGV[5], 'PX', keep_ms)

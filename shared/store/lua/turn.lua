@@ -61,7 +61,8 @@ end
 local at = now_ms()
 record_call(at, lease)
 redis.call(
-  'HSET', handoff_hash, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing', doing
+  'HSET', handoff_hash, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing',
+  clip(doing)
 )
 if lost then redis.call('HDEL', handoff_hash, 'lost') end
 if worst and worst.takes_messages and #untaken(job, handoff_hash, handoff, messages) > 0 then

@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import fleet_load as load
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.script_arguments import MAX_LINE_BYTES
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId
@@ -71,6 +72,14 @@ def test_a_handoff_that_waits_for_its_provider_is_deferred_without_a_slot(
 
     assert (load.count_busy_slots("researcher"), load.count_deferred("researcher")) == (0, 1)
     assert [handoff.doing for handoff in load.at_work] == ["rate limit"]
+
+
+def test_an_activity_is_stored_up_to_its_limit(store: Store, job_id: JobId) -> None:
+    assert granted_claim(store, job_id, "a.1").defer(60, "x" * 2_000)
+
+    (handoff,) = store.fleet_load.now().at_work
+
+    assert handoff.doing == "x" * MAX_LINE_BYTES
 
 
 def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(

@@ -154,6 +154,15 @@ def test_a_wait_for_the_provider_reserves_no_budget(store: Store) -> None:
     )
 
 
+def test_a_long_reason_of_a_refusal_gets_no_copy(store: Store, job_id: JobId) -> None:
+    """A worker that was taken over may have written it."""
+    report_limits(store, job_id).report_refusal("rate limit", 60)
+    store.connection.redis.hset(keys.bucket(BUCKET), "why", "x" * 2_000)
+
+    assert wait_of(claim_named(store, job_id, "next")).why == "rate limit"
+    assert b"why" not in bucket_fields(store)
+
+
 def test_a_silent_probe_delays_other_calls_only_briefly(store: Store, job_id: JobId) -> None:
     assert claim_named(store, job_id, "silent").reserve(WORST, EXPECTED) is None
     wait_of(second := claim_named(store, job_id, "second"))

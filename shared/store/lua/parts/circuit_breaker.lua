@@ -37,7 +37,7 @@ local function open_circuit(bucket, refusal, member, at)
   end
   fields['until'] = math.max(fields['until'] or 0, at + math.ceil(hold))
   redis.call(
-    'HSET', bucket.key, 'until', fields['until'], 'why', refusal.why, 'strikes', strikes
+    'HSET', bucket.key, 'until', fields['until'], 'why', clip(refusal.why), 'strikes', strikes
   )
   if is_probe then redis.call('HDEL', bucket.key, 'going', 'going_until') end
 end

@@ -51,8 +51,12 @@ local function rate_limiter()
     end
     for i, field in ipairs(FIELDS) do
       local value = values[i] or nil
-      local is_text = field == 'why' or field == 'going'
-      if not is_text then value = number_or(value) end
+      if field ~= 'why' and field ~= 'going' then
+        value = number_or(value)
+      elseif value and not short(value, MAX_LINE_BYTES) then
+        redis.call('HDEL', key, field) -- otherwise each call would read it again
+        value = nil
+      end
       fields[field] = value
     end
     if not fields.going_until then fields.going = nil end

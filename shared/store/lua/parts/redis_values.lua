@@ -17,8 +17,14 @@ end
 -- Return a text that a worker may have written; nil if it is longer than any text of ours. A script
 -- that takes apart a text of 500 MB would keep Redis for minutes, and need several GB of memory.
 local MAX_TEXT_BYTES = 2 ^ 20 -- bytes; the longest is the list of open questions about calls
-local function short(text)
-  return text and #text <= MAX_TEXT_BYTES and text or nil
+local function short(text, most_bytes)
+  return text and #text <= (most_bytes or MAX_TEXT_BYTES) and text or nil
+end
+
+-- Return the beginning of a name, a reason or an activity. Many handoffs may have a copy of it.
+local MAX_LINE_BYTES = 1000 -- as in `script_arguments.py`
+local function clip(text)
+  return string.sub(text, 1, MAX_LINE_BYTES)
 end
 
 -- Return a stored payload of a job; false if it is missing, or longer than any message of a user

@@ -85,7 +85,8 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
       'HSET', handoff_hash, 'shares', name, 'follows', first, 'follows_since', integer(since),
       'waits', '1', 'deferred', integer(wait_until)
     )
-    redis.call('HSET', handoff_hash, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
+    local doing = 'equal handoff ' .. string.gsub(first, '/', ' ')
+    redis.call('HSET', handoff_hash, 'doing', clip(doing))
     redis.call('ZADD', due_of(job, handoff), integer(wait_until), member)
     return 'following'
   end
