@@ -10,6 +10,8 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+import redis
+
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import (
     Commit,
@@ -38,6 +40,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     take_events_to_first_signature,
 )
 from handoff_queue.shared.store.payloads import build_page_entry, build_payload_arguments
+from handoff_queue.shared.store.redis.bounded_answers import LongAnswer
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, read_answers
 from handoff_queue.shared.store.script_arguments import encode_json
 from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
@@ -88,6 +91,10 @@ MAX_BYTES_OF_EACH = 1_000_000
 """Bytes of these events, unless there is only one."""
 
 
+POLL_FOR_S = 60.0
+"""Seconds without a blocking read after one whose answer was too long."""
+POLL_EVERY_S = 0.25
+"""Seconds between two looks at the lengths of the journals in that time."""
 MAX_RETRY_DELAY_MS = 300_000
 """Longest time between two evaluations of a job whose evaluations fail. A process of another
 version or an operator may repair the job in that time.
@@ -108,6 +115,7 @@ class Journal:
         self._connection = connection
         self._trust = trust
         self._keep_ms = keep_s * 1000
+        self._polls_until = 0.0
 
     @property
     def checks_signatures(self) -> bool:
@@ -582,17 +590,44 @@ class Journal:
         Args:
             positions: job -> last known version.
         """
+        if time.monotonic() < self._polls_until:
+            return self._poll_for_events(positions, wait_s)
         streams: dict[str, str] = {}
         jobs: dict[bytes, JobId] = {}
         for job_id, version in positions.items():
             key = keys.newest_event(job_id)
             streams[key] = f"{version}-0"
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
-        with self._connection.translate_errors():
+        began_at = time.monotonic()
+        with self._connection.translate_errors(), suppress(LongAnswer, redis.ConnectionError):
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=1
             )
-        return [jobs[stream] for stream, _ in answer or ()]
+            return [jobs[stream] for stream, _ in answer or ()]
+        # Redis itself closes a connection whose unread answer is too long
+        news = self._poll_for_events(positions, began_at + wait_s - time.monotonic())
+        self._polls_until = time.monotonic() + POLL_FOR_S  # not in an outage
+        return news
+
+    def _poll_for_events(self, positions: Mapping[JobId, int], wait_s: float) -> list[JobId]:
+        """Wait as `_wait_for_events`, and read only the lengths of the journals. A worker may have
+        written an entry of any length to the streams of the newest versions.
+        """
+        until = time.monotonic() + wait_s
+        while True:
+            with self._connection.translate_errors():
+                pipe = self._connection.redis.pipeline(transaction=False)
+                for job_id in positions:
+                    pipe.llen(keys.log(job_id))
+                versions = pipe.execute(raise_on_error=False)
+            news: list[JobId] = []
+            for (job_id, position), version in zip(positions.items(), versions, strict=True):
+                if isinstance(version, redis.RedisError) or version > position:
+                    news.append(job_id)
+            left_s = until - time.monotonic()
+            if news or left_s <= 0:
+                return news
+            time.sleep(min(left_s, POLL_EVERY_S))
 
     def set_due(
         self, job_id: JobId, due_at: float | None, version: int, evaluation_id: str = ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +35,7 @@ from tests.doubles.jobs import a_job
 from tests.hostile.redis_commands import JOB
 from tests.hostile.redis_with_users import Server
 from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
-from tests.waiting import wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,7 @@ def commands_on(server: Server, key: str) -> set[str]:
     ("part", "commands"),
     [
         ("log", {"rpush", "llen"}),
-        ("blob", {"hget", "hmget", "hexists", "hsetnx"}),
+        ("blob", {"hget", "hstrlen", "hexists", "hsetnx"}),
         ("newest", {"xadd"}),
         ("fetched", {"rpush", "llen", "lrange"}),
     ],
@@ -109,6 +110,26 @@ def test_a_false_newest_version_hides_no_event_from_a_reader_that_waits(
         (recorded,) = supervisor.journal.follow(job_id, version - 1, 0.05)
 
         assert isinstance(recorded.event, CancelRequested)
+
+
+def test_a_waiting_reader_holds_no_long_entry_of_a_worker(server: Server) -> None:
+    """Each waiting client and console read the whole entry, again and again."""
+    with server.store("observer") as observer, server.store("supervisor") as supervisor:
+        job_id, other_id = a_job(supervisor), a_job(supervisor)
+        positions = {job_id: 1, other_id: 1}
+        with server.connected_as(WORKER) as attacker:
+            attacker.xadd(keys.newest_event(job_id), {"v": b"x" * 50_000_000}, id=LAST_ID)
+        tracemalloc.start()
+
+        assert observer.journal.follow_each(positions, 0.01) == {}
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        supervisor.journal.append(other_id, CancelRequested())
+        news = observer.journal.follow_each(positions, MAX_WAIT_S)
+
+        assert peak_bytes < 20_000_000
+        assert list(news) == [other_id]
+        supervisor.connection.redis.delete(keys.newest_event(job_id))
 
 
 def test_a_reader_with_a_false_newest_version_waits_before_it_reads_again(server: Server) -> None:

@@ -19,6 +19,7 @@ from redis.sentinel import MasterNotFoundError
 from handoff_queue.shared.observability.failpoints import run_between
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE, read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
+from handoff_queue.shared.store.redis.bounded_answers import bound_answers
 from handoff_queue.shared.store.redis.client_factory import create_client
 from handoff_queue.shared.store.redis.queue_access import QueueAccess
 from handoff_queue.shared.store.redis.script import (
@@ -54,6 +55,8 @@ MAX_CONNECTIONS = 64
 """Connections of a process; further threads wait for a free one. Blocking readers have their
 own connections.
 """
+MAX_WAITING_BYTES = 4_000_000
+"""Bytes of the longest answer to a blocking read: the newest versions of 20,000 jobs."""
 NO_CONNECTION_LEFT = "No connection available"
 """redis-py's message for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
@@ -182,6 +185,7 @@ class Connection:
         with self._making_client:
             if self._waiting is None:
                 self._waiting = create_client(self.url, self._timeout_s, None, self.url_name)
+                bound_answers(self._waiting.connection_pool, MAX_WAITING_BYTES)
             return self._waiting
 
     def run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
