@@ -26,12 +26,9 @@ blanks would take hours for 100,000 blanks.
 _INLINE = re.compile(rf"!(?=\[[^\n]{{0,2000}}?\]\({_REMOTE})", re.IGNORECASE)
 _DEFINITION = re.compile(rf"^ {{0,3}}\[([^\[\]\n]+)\]:{_REMOTE}", re.IGNORECASE | re.MULTILINE)
 _REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
-_ELEMENT = re.compile(
-    r"<(?=(?>[a-z][^<>]{0,4000}?(?:src|srcset|href|data|poster|style)\s*+=)"
-    r"[^<>]{0,8000}?(?:<\s*+(?:https?:)?+[/\\]{2}|[/\\]{2}|&[#a-z]|[/\\]\s++[/\\]))",
-    re.IGNORECASE,
-)
-"""A URL may have character references (`&#104;`), and browsers ignore line breaks in it."""
+_HTML = re.compile(r"<(?=[a-z/!?])", re.IGNORECASE)
+"""The beginning of each form of HTML that Markdown and browsers know."""
+_BACKTICKS = re.compile(r"`+")
 _FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
 _MAX_NESTING = 100
 """Quotations and lists in each other. An answer with deeper ones counts as one with images."""
@@ -63,13 +60,13 @@ def escape_unsafe_in_json(text: str) -> str:
 
 
 def without_foreign_images(text: str) -> str:
-    """Return the Markdown with images of other hosts, and HTML elements with a URL, as plain text.
+    """Return the Markdown with images of other hosts, and HTML outside of code, as plain text.
 
     The URL stays visible, and a reader can follow it.
     """
     if text.count("![") > MAX_IMAGES:
         text = _without_images(text)
-    text = _without_usual_images(text)
+    text = _without_html(_without_usual_images(text))
     # Markdown has more forms of an image than a pattern can name.
     if "![" in text and (_is_large(text) or _shows_foreign_image(text)):
         return _without_images(text)
@@ -84,8 +81,51 @@ def _is_large(text: str) -> bool:
     return len(text) > MAX_PARSED_CHARS or text.count("[") > MAX_BRACKETS
 
 
+def _without_html(text: str) -> str:
+    """Return the text with `&lt;` at the beginning of HTML. HTML between backticks stays, if a
+    viewer shows it as code.
+    """
+    if not _is_large(text):
+        parts: list[str] = []
+        end_of_last = 0
+        for start, end in _iterate_code(text):
+            parts += (_HTML.sub("&lt;", text[end_of_last:start]), text[start:end])
+            end_of_last = end
+        escaped = "".join(parts) + _HTML.sub("&lt;", text[end_of_last:])
+        if not _HTML.search(escaped) or not _shows_html(escaped):
+            return escaped
+    return _HTML.sub("&lt;", text)
+
+
+def _iterate_code(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each text between two equal runs of backticks."""
+    runs = list(_BACKTICKS.finditer(text))
+    next_by_length: dict[int, int] = {}
+    closing: list[int | None] = []
+    for place in reversed(range(len(runs))):
+        length = len(runs[place][0])
+        closing.append(next_by_length.get(length))
+        next_by_length[length] = place
+    closing.reverse()
+    place = 0
+    while place < len(runs):
+        end = closing[place]
+        if end is not None:
+            yield runs[place].start(), runs[end].end()
+            place = end
+        place += 1
+
+
+def _shows_html(text: str) -> bool:
+    tokens = _parse(text)
+    if tokens is None:
+        return True
+    kinds = {token.type for token in _iterate_with_children(tokens)}
+    return not kinds.isdisjoint(("html_block", "html_inline"))
+
+
 def _without_usual_images(text: str) -> str:
-    text = _ELEMENT.sub("&lt;", _INLINE.sub(r"\\!", text))
+    text = _INLINE.sub(r"\\!", text)
     labels = {_build_label(match) for match in _DEFINITION.findall(text)}
     if not labels:
         return text
@@ -103,21 +143,30 @@ def _build_label(text: str) -> str:
 
 
 def _shows_foreign_image(text: str) -> bool:
+    tokens = _parse(text)
+    if tokens is None:
+        return True
+    for token in _iterate_with_children(tokens):
+        if token.type == "image" and _FOREIGN.match(str(token.attrs.get("src", "")).strip()):
+            return True
+    return False
+
+
+def _parse(text: str) -> list[Token] | None:
+    """Return the tokens with character references replaced. None: they are nested too deeply."""
     try:
         tokens = _create_parser().parse(text)
     except RecursionError:
-        return True
+        return None
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):
-        return True
-    return any(_FOREIGN.match(source.strip()) for source in _iterate_images(tokens))
+        return None
+    return tokens
 
 
-def _iterate_images(tokens: Iterable[Token]) -> Iterator[str]:
-    """Yield the addresses of the images, with their character references replaced."""
+def _iterate_with_children(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
-        if token.type == "image":
-            yield str(token.attrs.get("src", ""))
-        yield from _iterate_images(token.children or ())
+        yield token
+        yield from _iterate_with_children(token.children or ())
 
 
 @cache

@@ -19,6 +19,8 @@ ANSWERS = {
     "slashes": ("<a src=" + "/ " * 1_990) * 225,
     "images": "![a](" * 150_000,
     "brackets": "![a](b.png)" + "[" * 800_000,
+    "code": "`<b>` " * 16_000 + "\\`<b>`",
+    "runs of backticks": "".join("`" * length + "<b>" for length in range(1, 430)),
     "marks": "![a](b.png)" + "*_[`<" * 150_000,
 }
 MAX_S = 10.0

