@@ -172,7 +172,7 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
 
 
 def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
-    """Return whether a URL carries a copy from a private text, plain or in a code without a key.
+    """Return whether a URL carries a copy from a private text, plain or in a known code.
 
     A URL that is word for word in a public text is not a copy. Words and figures of public
     texts are not copies, either. A URL with invisible characters or with a long run of letters and

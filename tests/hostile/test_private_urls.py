@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from handoff_queue.shared.agent.seen_texts import url_carries_private_text
+from tests.docs.pages import DOCS
 
 pytestmark = pytest.mark.slow
 
@@ -334,3 +335,37 @@ URLS = {
 @pytest.mark.parametrize("kind", URLS)
 def test_a_private_text_in_a_url_is_noticed(kind: str) -> None:
     assert url_carries_private_text(URLS[kind], [DOCUMENT], [REQUEST])
+
+
+def as_bits(text: str) -> str:
+    return "".join(f"{ord(letter):08b}" for letter in text)
+
+
+def with_capitals(words: str, bits: str) -> str:
+    letters = [word.upper() if bit == "1" else word for word, bit in zip(words, bits, strict=False)]
+    return "".join(letters)
+
+
+def telephone_key(letter: str) -> str:
+    return "22233344455566677778889999"[ord(letter) - 97] if letter.isalpha() else letter
+
+
+LETTERS = SENTENCE.lower()
+UNKNOWN_CODES = {
+    "pairs of swapped letters": query("".join(piece[::-1] for piece in pieces(SENTENCE, 2))),
+    "words without vowels": query("".join(c for c in LETTERS if c not in "aeiou")),
+    "Pig Latin": query(" ".join(f"{word[1:]}{word[0]}ay" for word in LETTERS.split())),
+    "telephone keys": query("".join(map(telephone_key, LETTERS))),
+    "capital letters as bits": path(with_capitals("of-the-market-" * 10, as_bits(NAME))),
+    "words as bits": query(" ".join("no yes".split()[int(bit)] for bit in as_bits(NAME))),
+    "dit and dah": query("ditdah dahdah ditdah ditdahditdit ditdit ditdah"),
+    "the lengths of segments": segments("a" * int(digit) for digit in FIGURE),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN_CODES)
+def test_the_docs_name_the_codes_that_are_not_noticed(kind: str) -> None:
+    is_noticed = url_carries_private_text(UNKNOWN_CODES[kind], [DOCUMENT], [REQUEST])
+
+    assert not is_noticed, "remove it from the docs, and add it to URLS"
+    assert kind in " ".join((DOCS / "security-measures.md").read_text("utf-8").split())
