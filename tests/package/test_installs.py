@@ -62,7 +62,7 @@ NEEDS_EXTRA = {
 INSTALL_ALL = "install the extra all of handoff-queue"
 NEEDS_ALL = {
     "handoff_queue.supervisor.cli.entry run hello": (
-        f"the command handoff needs the package rich: {INSTALL_ALL}"
+        "the command handoff needs the package rich: install the extra cli of handoff-queue"
     ),
     "celery.__main__ -A handoff_queue.workers.app worker": (
         f"a process of handoff_queue.workers.app needs the package aiohttp: {INSTALL_ALL}"
