@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.cli.display.answer import (
-    _plan,
+    _render_plan,
     build_account,
     describe_verdict,
     format_sources,
@@ -444,7 +444,7 @@ def test_a_wrapped_line_of_a_plan_stays_indented() -> None:
     step = {"id": "a", "specialist": "writer", "depends_on": ["b"], "task": "Compare. " * 20}
     console = Console(file=StringIO(), width=40)
 
-    console.print(_plan({"steps": [step]}))
+    console.print(_render_plan({"steps": [step]}))
 
     heading, *lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert heading == "plan: 1 step"
