@@ -65,6 +65,10 @@ MAX_CODES = 8
 """Codes of one message."""
 MAX_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
+UNKNOWN_KEY = (
+    "its signature is of an unknown key: if HANDOFF_KEYS names an old keyring.json, replace the"
+    " file with the newest one"
+)
 _MAX_FILES = 3
 """Files of keys that an error names."""
 _OF_A_RUN = "shared-run"
@@ -395,7 +399,7 @@ class Trust:
             self._reload_changed_keys(at_once=True)
             holder = self._keyring.find_holder(key_id)
         if holder is None:
-            raise UntrustedMessage("its signature is of an unknown key")
+            raise UntrustedMessage(UNKNOWN_KEY)
         return holder
 
     def check_reader(self) -> None:

@@ -14,6 +14,7 @@ HandoffError
 │   ├── NotesFull            the memory of the tenant is full; also a StoreError
 │   ├── TooManyOpenJobs      the tenant has as many open jobs as it may have; also a StoreError
 │   ├── Conflict             the idempotency key belongs to another request
+│   │   └── UnverifiedEnd        a job has ended, and the signature of its end does not hold
 │   └── MissingCredentials   a real model was requested, and there is no key
 ├── MalformedMessage     a message or a stored value that does not parse
 │   └── UnusableSubmission   the submission of a job has no valid signature; also a Conflict
@@ -217,6 +218,23 @@ class UnusableSubmission(MalformedMessage, Conflict):
             f"the submission of {job_id} has no valid signature: delete the job, and submit its"
             " request again",
             command=f"handoff delete {job_id}",
+        )
+
+
+class UnverifiedEnd(Conflict):
+    """A job has ended, and this process does not trust the event of its end."""
+
+    @classmethod
+    def for_job(cls, job_id: str, status: str, reason: str) -> UnverifiedEnd:
+        """Make the error.
+
+        Args:
+            status: the status of the job.
+            reason: why the event is not used.
+        """
+        return cls(
+            f"{job_id} has ended with the status {status}, and the event of its end is not used:"
+            f" {reason}"
         )
 
 

@@ -182,6 +182,7 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
+            UserError: the job has ended, and this process does not trust the event of its end.
             StoreUnavailable: as `wait`.
         """
         from handoff_queue.supervisor.client.job_result import read_report

@@ -62,6 +62,11 @@ from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import build_gate_results
 from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
 from handoff_queue.supervisor.client.job_outline import find_end
+from handoff_queue.supervisor.client.journal_follower import (
+    check_end,
+    find_refusal,
+    is_over_after,
+)
 from handoff_queue.supervisor.client.json_forms import convert_usage
 from handoff_queue.supervisor.client.plan_changes import build_change
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -348,9 +353,14 @@ def read_report(store: Store, job_id: JobId, describe: Describe = str) -> JobRes
 
     Raises:
         UnknownJob: there is no such job.
+        UnverifiedEnd: the job has ended, and this process does not trust the event of its end.
         StoreError: a payload is gone.
     """
-    return build_report(record_of(store, job_id, describe), describe)
+    record = record_of(store, job_id, describe)
+    journal = record.journal
+    is_over = is_over_after(journal, was_over=False)
+    check_end(record.job, journal[-1].version, find_refusal(journal), is_over=is_over)
+    return build_report(record, describe)
 
 
 def build_report(record: JobRecord, describe: Describe = str) -> JobResult:

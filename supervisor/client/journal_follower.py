@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent, RetryRequested
+from handoff_queue.shared.types.errors import StoreUnavailable, UnverifiedEnd
+from handoff_queue.shared.types.events import (
+    EventRefused,
+    JobEnded,
+    JobStatus,
+    RecordedEvent,
+    RetryRequested,
+)
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 
@@ -86,6 +93,33 @@ def is_over_after(events: Iterable[RecordedEvent], *, was_over: bool) -> bool:
         elif isinstance(recorded.event, RetryRequested):
             is_over = False
     return is_over
+
+
+def find_refusal(events: Iterable[RecordedEvent]) -> str:
+    """Return why the newest refused event is not used; empty: no event is refused."""
+    reason = ""
+    for recorded in events:
+        if isinstance(recorded.event, EventRefused):
+            reason = recorded.event.reason
+    return reason
+
+
+def check_end(info: JobInfo, version: int, refusal: str, *, is_over: bool) -> None:
+    """Check that the journal of an ended job has an event of its end which this process trusts.
+
+    A commit writes the end and the status at once. So after the version of the job, no other event
+    of the end follows.
+
+    Args:
+        version: version of the journal that was read.
+        refusal: see `find_refusal`.
+        is_over: whether the job has ended after the trusted events.
+
+    Raises:
+        UnverifiedEnd: the event of the end was refused.
+    """
+    if refusal and not is_over and info.status.has_ended and info.version <= version:
+        raise UnverifiedEnd.for_job(info.job_id, info.status, refusal)
 
 
 def wait_for_end(

@@ -18,6 +18,8 @@ from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
     RECONNECT_FOR_S,
     ReconnectLimit,
+    check_end,
+    find_refusal,
 )
 from handoff_queue.supervisor.client.waiting_reasons import (
     CHECK_EVERY_S,
@@ -280,11 +282,13 @@ def follow(
 
     Raises:
         UnknownJob: the job does not exist, or was deleted.
+        UnverifiedEnd: the job has ended, and this process does not trust the event of its end.
         StoreUnavailable: Redis stays away for more than `reconnect_for_s` seconds.
     """
     jobs.info(job_id)
     view = JobView(job_id)
     patience = ReconnectLimit(reconnect_for_s)
+    refusal = ""
     checked_at = float("-inf")  # time of the last look at the reasons to wait
     while not view.has_ended:
         check()
@@ -292,7 +296,8 @@ def follow(
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
             fresh = with_fresh_info(jobs, with_events(jobs, view, events))
             fresh, new_events = with_children(jobs, fresh)
-            if fresh.job is None:
+            job = fresh.job
+            if job is None:
                 raise UnknownJob.for_job(job_id)
             if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.has_ended:
                 fresh = with_waiting_reasons(jobs, fresh)
@@ -305,3 +310,5 @@ def follow(
             continue
         patience.reset()
         yield update_of(view, {**new_events, job_id: events})
+        refusal = find_refusal(events) or refusal
+        check_end(job, view.version, refusal, is_over=view.has_ended)
