@@ -42,6 +42,8 @@ OWN_ROLE = (
     "--set-json",
     'workers={"data_clerk": {"slots": 3, "minReplicas": 2, "maxReplicas": 5}}',
 )
+LONGEST = {f"the_longest_name_of_a_specialist_48_characters_{letter}" for letter in "ab"}
+LONG_NAMES = ("--set", ",".join(f"workers.{name}.slots=4" for name in sorted(LONGEST)))
 OPTIONAL = (
     *("--set", "image.repository=registry.example/handoff-queue,image.tag=1.4"),
     *("--set-json", 'image.pullSecrets=[{"name": "pull"}]'),
@@ -56,6 +58,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "the defaults": (),
     "autoscaling": SCALED,
     "own roles": (*OWN_ROLE, *SCALED),
+    "specialists with the longest names": (*LONG_NAMES, *SCALED),
     "one Redis user": ("--set", "secrets.redis.name=handoff-redis"),
     "everything optional is off": (
         "--set",
@@ -211,6 +214,28 @@ def test_each_worker_has_an_index_that_no_other_pod_can_mount(helm: Helm) -> Non
         if "-worker-" in name:
             assert {"name": "cache", "emptyDir": {}} in volumes
         assert not [volume for volume in volumes if "persistentVolumeClaim" in volume]
+
+
+def test_specialists_with_the_longest_names_have_deployments_of_their_own(helm: Helm) -> None:
+    objects = helm.template(*LONG_NAMES, *SCALED, release="a-release-with-a-long-name")
+
+    deployments = of_kind(objects, "Deployment")
+    served = {container_of(deployment)["args"][1] for deployment in deployments.values()}
+    assert {len(name) for name in LONGEST} == {48}
+    assert served > LONGEST
+    for kind in ("Deployment", "PodDisruptionBudget", "ScaledObject"):
+        names = [entry["metadata"]["name"] for entry in objects if entry["kind"] == kind]
+        assert len(set(names)) == len(names)
+        assert max(map(len, names)) <= 63
+
+
+def test_helm_refuses_two_specialists_with_the_same_names_in_kubernetes(helm: Helm) -> None:
+    clash = json.dumps({"data_clerk": {}, "data-clerk": {}})
+
+    done = helm.run("template", "demo", str(CHART), "--set-json", f"workers={clash}")
+
+    assert done.returncode != 0
+    assert "workers.data-clerk and workers.data_clerk have the same names" in done.stderr
 
 
 def test_a_role_is_left_out_if_its_value_is_null(helm: Helm) -> None:
@@ -482,6 +507,7 @@ def test_keda_scales_each_role_on_the_wanted_slots_of_the_server(helm: Helm, job
         "secrets.processes=",
         "console.serviceType=Public",
         "supervisors.replicas=3",
+        "workers.clerk_.slots=1",
     ],
 )
 def test_helm_refuses_values_that_make_no_sense(helm: Helm, wrong: str) -> None:

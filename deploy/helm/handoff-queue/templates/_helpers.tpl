@@ -1,7 +1,11 @@
-{{/* Name of a part of the release. A "_" of a specialist becomes "-". Call with (list $ "part"). */}}
+{{/* Name of a part of the release. A "_" of a specialist becomes "-". A name of more than 63 characters ends with a digest. Call with (list $ "part"). */}}
 {{- define "handoff.name" -}}
 {{- $top := index . 0 -}}
-{{- printf "%s-%s" (trunc 20 $top.Release.Name | trimSuffix "-") (index . 1 | replace "_" "-") | trunc 63 | trimSuffix "-" -}}
+{{- $name := printf "%s-%s" (trunc 20 $top.Release.Name | trimSuffix "-") (index . 1 | replace "_" "-") -}}
+{{- if gt (len $name) 63 -}}
+{{- $name = printf "%s-%s" (trunc 54 $name | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{/* Labels that select all pods of the release. */}}
