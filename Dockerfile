@@ -28,7 +28,8 @@ COPY chaos chaos
 RUN pip install --no-deps --editable . && python -m compileall -q handoff_queue/testing shared supervisor workers chaos
 
 USER handoff
-ENTRYPOINT ["handoff"]
+# A container that starts again finds the file of its killed process. The new process needs minutes on a slow machine until it is ready.
+ENTRYPOINT ["sh", "-c", "rm -f \"$HANDOFF_READY_FILE\"; exec handoff \"$@\"", "handoff"]
 CMD ["--help"]
 
 # A worker touches the file with each heartbeat (every 2 s); older than a minute means stuck, or without a broker.

@@ -17,7 +17,8 @@ READY_FILE = "HANDOFF_READY_FILE"
 
 def touch_while_alive(app: Any) -> None:
     """Have the worker of this Celery app create the file when it is ready, and touch it with each
-    heartbeat. The worker removes it when it begins to shut down.
+    heartbeat. The worker removes it when it begins to shut down. It removes the file of a process
+    that was killed when it starts.
     """
     from celery import signals
 
@@ -31,14 +32,15 @@ def touch_while_alive(app: Any) -> None:
         if (file := _get_file()) is not None and file.exists():
             file.touch()
 
-    def end(**_: Any) -> None:
+    def remove(**_: Any) -> None:
         if (file := _get_file()) is not None:
             file.unlink(missing_ok=True)
 
     worker = WorkerSignals(app)
+    worker.connect(signals.worker_init, remove)
     worker.connect(signals.worker_ready, mark_ready)
     worker.connect(signals.heartbeat_sent, heartbeat)
-    worker.connect(signals.worker_shutting_down, end)
+    worker.connect(signals.worker_shutting_down, remove)
 
 
 def _get_file() -> Path | None:
