@@ -33,5 +33,6 @@ ENTRYPOINT ["sh", "-c", "rm -f \"$HANDOFF_READY_FILE\"; exec handoff \"$@\"", "h
 CMD ["--help"]
 
 # A worker touches the file with each heartbeat (every 2 s); older than a minute means stuck, or without a broker.
-HEALTHCHECK --interval=5s --timeout=5s --start-period=120s --retries=6 \
+# The imports of a worker took 5 minutes on 2 cores with a load of 40.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=600s --retries=6 \
     CMD test -n "$(find /tmp/ready -mmin -1 2>/dev/null)"

@@ -238,6 +238,12 @@ def test_helm_refuses_two_specialists_with_the_same_names_in_kubernetes(helm: He
     assert "workers.data-clerk and workers.data_clerk have the same names" in done.stderr
 
 
+def test_a_process_has_ten_minutes_for_its_start(helm: Helm) -> None:
+    for name, deployment in of_kind(helm.template(), "Deployment").items():
+        probe = container_of(deployment)["startupProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] == 600, name
+
+
 def test_a_role_is_left_out_if_its_value_is_null(helm: Helm) -> None:
     with_all = of_kind(helm.template(), "Deployment")
 

@@ -123,6 +123,15 @@ def test_flower_starts_as_in_handoff_up_and_keeps_its_state_in_its_own_folder() 
     )
 
 
+def test_a_process_has_ten_minutes_for_its_start() -> None:
+    checks = [SERVICES[name]["healthcheck"] for name in ("console", "flower")]
+
+    assert [check["start_period"] for check in checks] == ["600s", "600s"]
+    assert "HEALTHCHECK --interval=5s --timeout=5s --start-period=600s" in (
+        (ROOT / "Dockerfile").read_text()
+    )
+
+
 def test_the_console_listens_beyond_its_container_and_stays_closed_until_there_is_a_token() -> None:
     console = SERVICES["console"]
 
