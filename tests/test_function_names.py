@@ -57,9 +57,10 @@ Pool acting_as aiter_bytes arguments_of brpop_start chaos chat compose_mapping_n
 compose_node connection_for_read connection_for_write dead doctor drawing event_batches
 event_from_message event_stream events fields fileno first_clash golden handoff handoffs info
 items keys kw_arguments_schema mcp memory model_copy new newest note notes of of_fields
-on_tick openapi outline parts q_for_pri raw_decode redirect_request result rows schedules
-settings_customise_sources specialists stats status str_replace subject_of submission
-submitting submitting_each supervisor token tokens tool top up values within worker wrapper
+on_tick openapi outline parts q_for_pri raw_decode recv recv_into redirect_request result rows
+schedules sendall settings_customise_sources specialists stats status str_replace subject_of
+submission submitting submitting_each supervisor token tokens tool top up values within worker
+wrapper
 """.split()
 )
 """Functions with the names of other things: of a command, of a method of the public client, or of a

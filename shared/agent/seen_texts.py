@@ -28,8 +28,8 @@ _WORD = re.compile(r"[^\W_]+")
 _URL = re.compile(r"https?://[^\s<>\"'`\\{}|^]+", re.IGNORECASE)
 _END_OF_SENTENCE = ".,;:!?)]*_"
 _BORDER_BEFORE = r"(?:^|(?<=\s))[\"'`“”‘’«»„‚(\[{<*$€£¥]*"
-"""What may stand between a space and a value of the user. Any other character belongs to the value:
-`/srv/tmp` is not a value of `~/srv/tmp`.
+"""The marks that may stand between a space and a value of the user. Any other character
+belongs to the value: `/srv/tmp` is not a value of `~/srv/tmp`.
 """
 _BORDER_AFTER = r"[\"'`“”‘’«»)\]}>*$€£¥.,;:!?]*(?:\s|$)"
 _NO_SIGN = r"(?<![-+\u2010-\u2015\u2212] )"
@@ -93,8 +93,8 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
 
 
 def _iterate_values(value: Any) -> Iterator[str]:
-    """Yield the names and the values in a JSON value as the user would write them: '' for a value
-    that no word of the user stands for.
+    """Yield the names and the values in a JSON value, in the form in which a user writes them.
+    True, false, null and empty values have the form ''.
     """
     match value:
         case Mapping() if value:

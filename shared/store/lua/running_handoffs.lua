@@ -50,8 +50,8 @@ for _, member in ipairs(members) do
     if state == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
         job, handoff, agent_of(key, handoff), is_deferred and integer(deferred) or '',
-        short(worker, MAX_LINE_BYTES) or '', short(doing, MAX_LINE_BYTES) or '', integer(number_or(turns, 0)),
-        integer(number_or(started_at, 0)),
+        short(worker, MAX_LINE_BYTES) or '', short(doing, MAX_LINE_BYTES) or '',
+        integer(number_or(turns, 0)), integer(number_or(started_at, 0)),
       }
     end
   end

@@ -1,4 +1,4 @@
-"""A limit for the answers of Redis to a blocking read. A worker may have written a part of them."""
+"""A limit for the answers of Redis to a blocking read. A worker may have written their content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _CountingSocket:
             raise LongAnswer(f"an answer of Redis has more than {self._max_bytes:,} bytes")
 
 
-def bound_answers(pool: Any, max_bytes: int) -> None:
+def limit_answers(pool: Any, max_bytes: int) -> None:
     """Let each new connection of a pool refuse longer answers with `LongAnswer`."""
     connection_class: Any = pool.connection_class
 

@@ -19,7 +19,7 @@ from redis.sentinel import MasterNotFoundError
 from handoff_queue.shared.observability.failpoints import run_between
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE, read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
-from handoff_queue.shared.store.redis.bounded_answers import bound_answers
+from handoff_queue.shared.store.redis.bounded_answers import limit_answers
 from handoff_queue.shared.store.redis.client_factory import create_client
 from handoff_queue.shared.store.redis.queue_access import QueueAccess
 from handoff_queue.shared.store.redis.script import (
@@ -185,7 +185,7 @@ class Connection:
         with self._making_client:
             if self._waiting is None:
                 self._waiting = create_client(self.url, self._timeout_s, None, self.url_name)
-                bound_answers(self._waiting.connection_pool, MAX_WAITING_BYTES)
+                limit_answers(self._waiting.connection_pool, MAX_WAITING_BYTES)
             return self._waiting
 
     def run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
