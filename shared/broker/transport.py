@@ -430,26 +430,20 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             script.add(pipe, enqueue_arguments(queue, payload, is_first=not leftmost))
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Any:
-        """Return the queues of a message. A worker may write bindings, so a reply to a control
-        command goes to the queue of its sender only.
+        """Return the queues of a message. A message without an exchange goes to the queue of its
+        routing key. A reply to a control command goes to the bound queue of its sender. No message
+        has another exchange. A worker may write any number of bindings of any length, so no
+        process reads them.
         """
-        queues = super()._lookup(exchange, routing_key, default)
-        if exchange.startswith("reply."):
-            return [queue for queue in queues if queue == f"{routing_key}.{exchange}"]
-        return queues
-
-    def get_table(self, exchange: str) -> list[tuple[str, ...]]:
-        """Return the bindings of an exchange. A worker may write a member that is not a binding,
-        and with it no process could answer a control command.
-        """
+        if not exchange:
+            return super()._lookup(exchange, routing_key, default)
+        if not exchange.startswith("reply."):
+            return []
+        queue = f"{routing_key}.{exchange}"
+        binding = self.sep.join([routing_key, "", queue])
         with self.conn_or_acquire() as client:
-            members = client.smembers(self.keyprefix_queue % exchange)
-        table: list[tuple[str, ...]] = []
-        for member in members:
-            binding = tuple(member.decode(errors="replace").split(self.sep))
-            if len(binding) == len(("routing key", "pattern", "queue")):
-                table.append(binding)
-        return table
+            is_bound = client.sismember(self.keyprefix_queue % exchange, binding)
+        return [queue] if is_bound else []
 
     @cached_property
     def _refresh_binding(self) -> LibraryScript:

@@ -205,6 +205,23 @@ def test_a_worker_answers_although_another_has_written_false_bindings(
         assert worker.answer("ping") == {"ok": "pong"}
 
 
+@pytest.mark.parametrize("exchange", [REPLIES, "unrouted"])
+def test_no_process_reads_the_bindings_that_a_worker_has_written(
+    worker: Worker, redis_server: str, exchange: str
+) -> None:
+    """A worker can write GB of bindings, and each answer would need twice as much memory."""
+    reply_to = {"exchange": exchange, "routing_key": SENDER}
+    with Redis.from_url(redis_server) as connection:
+        connection.sadd(f"_kombu.binding.{exchange}", "x" * 2**22)
+        before = int(connection.info("stats")["total_net_output_bytes"])
+
+        worker.send({"method": "ping", "arguments": {}, "ticket": "t", "reply_to": reply_to})
+        assert worker.answer("ping") == {"ok": "pong"}
+
+        assert int(connection.info("stats")["total_net_output_bytes"]) - before < 2**20
+        connection.srem(f"_kombu.binding.{exchange}", "x" * 2**22)
+
+
 REPLY_FORMS = ["[1]", "null", "5", '{"n": [1]}', '{"n": [{}]}', '{"n": [{"name": [1]}]}', DEEP]
 """Bodies of replies that are not lists of queues."""
 
