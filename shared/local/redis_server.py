@@ -71,6 +71,8 @@ def write_access(file: Path, access: RedisAccess) -> None:
 
 OLDEST = (6, 2)
 """Oldest version that kombu accepts. Our scripts need no newer one."""
+LIMITS_ALL_CLIENTS = (7, 0)
+"""Oldest version with a limit for the memory of all clients together."""
 NAMES = ("redis-server", "valkey-server")
 MISSING = (
     "no Redis server on this machine: install one (`apt install redis-server`,"
@@ -122,7 +124,7 @@ class PrivateRedis:
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         configuration = self._data / "redis.conf"
         configuration.touch(mode=0o600)
-        configuration.write_text(self._build_configuration())
+        configuration.write_text(self._build_configuration(read_version(server)))
         command = [str(server), str(configuration)]
         spec = ChildSpec(
             "redis",
@@ -150,8 +152,8 @@ class PrivateRedis:
         except OSError:
             return False
 
-    def _build_configuration(self) -> str:
-        lines = {
+    def _build_configuration(self, version: tuple[int, ...]) -> str:
+        lines: dict[str, str | int] = {
             "bind": "127.0.0.1",
             "port": self.access.port,
             "requirepass": self.access.password,
@@ -162,14 +164,16 @@ class PrivateRedis:
             # a Redis that was killed reads the whole file before it answers
             "auto-aof-rewrite-min-size": "2mb",
             "save": '""',
-            # a flood of refused commands hides no refusal before a supervisor looks
-            "acllog-max-len": 10_000,
             # no worker stores a longer value, which a reader might hold in memory
             "proto-max-bulk-len": MAX_VALUE_BYTES,
+            # answers that a client does not read; the longest ones are payloads of 256 MB
+            "client-output-buffer-limit": "normal 512mb 256mb 60",
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",
             "tcp-backlog": 128,
         }
+        if version >= LIMITS_ALL_CLIENTS:
+            lines["maxmemory-clients"] = "1gb"
         settings = "".join(f"{name} {value}\n" for name, value in lines.items())
         return settings + "".join(f"{line}\n" for line in self._users)
 

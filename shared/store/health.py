@@ -11,8 +11,10 @@ import redis
 
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.acl import ADMIN
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection
 from handoff_queue.shared.store.redis.queue_access import read_answers_or_refusals
+from handoff_queue.shared.store.redis.script import get_user
 from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
@@ -30,6 +32,9 @@ class RedisFacts:
     max_memory_bytes: int
     """0: no limit."""
     used_memory_bytes: int
+    limits_clients: bool = True
+    """Whether the answers that a client does not read have a limit; True if Redis does not say it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Health:
             eviction=str(eviction),
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
+            limits_clients=self._has_limit_of_clients(),
         )
 
     def check_no_cluster(self) -> None:
@@ -166,6 +172,15 @@ class Health:
         if "aof_enabled" in info:
             return bool(int(info["aof_enabled"]))
         return self._read_setting("appendonly") == "yes"
+
+    def _has_limit_of_clients(self) -> bool:
+        """Return whether Redis limits the answers that a client does not read. Return True for the
+        user of a process: it may not read settings, and each try would be a refusal in the audit.
+        """
+        if get_user(self._connection.redis) not in (None, "default", ADMIN):
+            return True
+        limits = self._read_setting("client-output-buffer-limit")
+        return limits is None or not limits.startswith("normal 0 ")
 
     def _read_setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""

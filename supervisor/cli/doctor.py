@@ -292,6 +292,10 @@ def check_persistence(facts: RedisFacts) -> Iterator[Finding]:
             yield Finding(CheckLevel.WARN, "memory", percent, fix)
         else:
             yield Finding(CheckLevel.OK, "memory", percent)
+    if not facts.limits_clients:
+        report = "a client that reads no answer can fill the memory of Redis"
+        fix = "redis-cli CONFIG SET client-output-buffer-limit 'normal 512mb 256mb 60'"
+        yield Finding(CheckLevel.WARN, "clients", report, f"{fix}, and in redis.conf")
 
 
 def _check_supervisors(

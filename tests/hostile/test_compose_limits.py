@@ -24,3 +24,4 @@ def test_redis_refuses_writes_before_the_memory_of_the_machine_is_full() -> None
 
     assert re.search(r"--maxmemory \$\{REDIS_MAXMEMORY:-\d+gb\}", command)
     assert "--maxmemory-policy noeviction" in command
+    assert "--client-output-buffer-limit normal 512mb 256mb 60 --maxmemory-clients 1gb" in command

@@ -67,6 +67,7 @@ def test_a_sound_redis_has_no_findings() -> None:
         (replace(SOUND_REDIS, append_only=False), "persistence", CheckLevel.WARN),
         (replace(SOUND_REDIS, eviction="allkeys-lru"), "eviction", CheckLevel.FAIL),
         (replace(SOUND_REDIS, used_memory_bytes=701), "memory", CheckLevel.WARN),
+        (replace(SOUND_REDIS, limits_clients=False), "clients", CheckLevel.WARN),
     ],
 )
 def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
