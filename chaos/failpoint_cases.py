@@ -145,6 +145,7 @@ UNTRIED = {
     "tenant_backlogs": "reads only",
     "push_dead_letter": "no job depends on a letter; a second one may come with a repeated message",
     "count_jobs": "reads only",
+    "copy_refused_commands": "a repeated call finds that the entries are copied",
     "reopen_handoff": "a supervisor that reads the journal again repeats it for each refused end",
     "settle_batch": "tests/e2e/test_batches.py kills a supervisor around it",
     "drop_documents": "a deletion of a tenant is repeated after a kill",

@@ -29,7 +29,8 @@ PERSISTENT_KEYS = (
     r"handoff:audit",  # at most about 100,000 entries
     r"handoff:audit_callers",  # a member for each token that has acted
     r"handoff:audit_of:.+",  # at most about 10,000 entries
-    r"handoff:audit_refusals",  # at most about 10,000 entries
+    r"handoff:audit_refusals(:.*)?",  # at most about 10,000 entries of each Redis user
+    r"handoff:refused_commands",
     r"handoff:caps",  # six fields
     r"handoff:dead",  # at most 1,000 letters, each removed after its retention
     r"handoff:outage",  # four fields

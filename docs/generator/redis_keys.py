@@ -28,10 +28,10 @@ PARAMETERS = {
     "tenant": "TENANT",
     "agent": "AGENT",
     "caller": "TOKEN",
+    "user": "USER",
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
-    "name": "ENTRY",
     "run_name": "RUN",
 }
 """Parameter of a function of `keys` -> how the page writes it."""

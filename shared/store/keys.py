@@ -72,8 +72,14 @@ It has about 100,000 entries at most.
 AUDIT_CALLERS = f"{PREFIX}audit_callers"
 """set: the callers of the HTTP API and the console that have an audit stream."""
 AUDIT_REFUSALS = f"{PREFIX}audit_refusals"
-"""stream: the refusals of the audit, each an `AuditEntry` as JSON. It has about 10,000 entries at
-most. A worker can cause any number of refusals, so they remove no action of a user from `AUDIT`.
+"""stream: the messages that workers have refused, wrong passwords, and the numbers of lost
+refusals, each an `AuditEntry` as JSON. It has about 10,000 entries at most. A worker can cause any
+number of refusals, so they remove no action of a user from `AUDIT`.
+"""
+REFUSED_COMMANDS = f"{PREFIX}refused_commands"
+"""hash: `copied` -> time and number of the last entry of Redis's log that is in the audit. Other
+fields have the last minute in which entries of a Redis user were copied, and the number of these
+entries. `copy_refused_commands.lua` writes it.
 """
 REFUSALS = f"{PREFIX}refusals"
 """list: messages that workers refused, each an `AuditEntry` as JSON. A supervisor moves them into
@@ -135,9 +141,11 @@ def requests(caller: str, window: int) -> str:
     return f"{PREFIX}requests:{caller}:{window}"
 
 
-def refused_command(name: str) -> str:
-    """string: Redis's log entry about a refused command was copied into the audit stream."""
-    return f"{PREFIX}refused:{name}"
+def audit_refusals_of(user: str) -> str:
+    """stream: as `AUDIT_REFUSALS`, the refused commands of one Redis user, about 10,000 at most. So
+    a flood of one user does not remove the refusals of others.
+    """
+    return f"{AUDIT_REFUSALS}:{user}"
 
 
 def schedule_job(schedule_id: str) -> str:

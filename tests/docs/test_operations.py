@@ -139,6 +139,7 @@ def is_append_only(server: Any) -> bool:
 
 PLACEHOLDERS = {
     "caller": "TOKEN",
+    "user": "USER",
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
     "month": "MONTH",

@@ -408,7 +408,7 @@ def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
             keys.supervisor("*"),
             *_match_prefixes(ROLES),
             keys.open_jobs("*"),
-            keys.refused_command("*"),
+            keys.REFUSED_COMMANDS,
             keys.REFUSALS,
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
@@ -418,7 +418,12 @@ def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
         ),
         read_only_keys=(keys.worker("*"),),
         channels=(CONTROL,),
-        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_EVERY_PROCESS, Selector(("xadd",), _AUDIT)),
+        selectors=(
+            ANY_SCRIPT,
+            SENDS_EVENTS,
+            *_EVERY_PROCESS,
+            Selector(("xadd",), (*_AUDIT, keys.audit_refusals_of("*"))),
+        ),
     )
 
 
@@ -492,7 +497,11 @@ def build_console_access(specialists: Sequence[str]) -> RedisRights:
             keys.EXPORTED,
             *(f"{keys.PAUSED_HANDOFFS}{agent}" for agent in (*specialists, *ROLES)),
         ),
-        read_only_keys=client.read_only_keys,
+        read_only_keys=(
+            *client.read_only_keys,
+            keys.REFUSED_COMMANDS,
+            keys.audit_refusals_of("*"),
+        ),
         channels=client.channels,
         selectors=(
             *client.selectors,
