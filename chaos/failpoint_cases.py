@@ -136,6 +136,7 @@ UNTRIED = {
     "job_summary": "reads only",
     "find_jobs": "reads only",
     "list_jobs": "reads only",
+    "list_members": "reads only",
     "read_memory_notes": "reads only",
     "short_fields": "reads only",
     "read_journal": "reads only",

@@ -168,7 +168,7 @@ class FleetLoadReader:
         """Seconds of the window that a provider's limits refer to."""
 
     def now(self, *, counts_jobs: bool = True) -> FleetLoad:
-        """Return the current load, in five round trips at any size.
+        """Return the current load, in six round trips at any size.
 
         Args:
             counts_jobs: False to read no open job; `open_jobs` and `waiting_jobs` are 0 then.
@@ -183,17 +183,18 @@ class FleetLoadReader:
             "running_handoffs", script_keys, [MAX_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
+        serving, buckets = self._connection.run_script(
+            "list_members",
+            [keys.SERVING, keys.BUCKETS],
+            [at_ms, int(at_ms) + MAX_ANNOUNCEMENT_MS, MAX_READ, at_ms, "+inf", MAX_BUCKETS],
+        )
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.zrangebyscore(
-                keys.SERVING, at_ms, int(at_ms) + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
-            )
             pipe.hkeys(keys.QUEUES)
             pipe.hkeys(keys.PAUSED)
-            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MAX_BUCKETS)
             pipe.llen(keys.DEAD)
             pipe.info("memory")
-            serving, queues, paused_agents, buckets, dead, memory = pipe.execute()
+            queues, paused_agents, dead, memory = pipe.execute()
         served: list[str] = []
         supervisors: list[str] = []
         for member in serving:

@@ -399,11 +399,9 @@ class PresenceStore:
 
     def _list_live_members(self) -> list[str]:
         """Return the members of `keys.SERVING` that have not expired."""
-        now_ms = self._connection.now() * 1000
-        with self._connection.translate_errors():
-            members = self._connection.redis.zrangebyscore(
-                keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
-            )
+        now_ms = int(self._connection.now() * 1000)
+        limits = [now_ms, now_ms + MAX_ANNOUNCEMENT_MS, MAX_READ]
+        (members,) = self._connection.run_script("list_members", [keys.SERVING], limits)
         return list(map(parse_name, members))
 
     def _read_announced_values(self, announced_at: Sequence[str]) -> list[bytes | None]:

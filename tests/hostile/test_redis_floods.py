@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.local.redis_server import MAX_VALUE_BYTES
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.audit import MAX_REPORTS
 from handoff_queue.shared.store.commit import Commit
@@ -28,14 +29,16 @@ from handoff_queue.shared.store.payloads import (
 from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import build_source
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES
-from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
     CancelRequested,
+    StepRetry,
+    StepsTriedAgain,
 )
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
@@ -103,19 +106,71 @@ def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> No
         assert calls_of(job.admin, "hget") - before < 100
 
 
-def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
+def test_a_worker_adds_no_label_of_a_tenant(server: Server) -> None:
+    """Sweeps read all labels. The first job of a tenant adds its label."""
     labels = f"{keys.METRICS}:tenant"
-    with server.connected_as("worker-analyst") as attacker:
-        attacker.sadd(labels, *range(MANY))
-        attacker.zadd(f"{keys.WAITING}analyst", {f"{OTHER_JOB}/lost.1": 1})
+    with (
+        server.connected_as("worker-analyst") as attacker,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        attacker.sadd(labels, "x")
     with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
-        admin.hset(keys.QUEUES, "analyst", 0)
-        before = calls_of(admin, "zrem")
+        a_job(supervisor)
 
-        supervisor.due_work.sweep()
+        assert admin.smembers(labels) == {b"default"}
 
-        assert calls_of(admin, "zrem") - before < MANY
-        admin.delete(labels)
+
+def test_a_flood_of_due_entries_makes_no_list_of_running_handoffs_long(server: Server) -> None:
+    """The console, `/metrics` and `handoff top` read this list again and again."""
+    with known_job(server) as job:
+        at_ms = int(job.attacker.time()[0]) * 1000
+        open_jobs = server.observed_fleet().open_jobs
+        for set_of_worker in (keys.due("analyst"), f"{keys.WAITING}supervisor"):
+            entries = [f"j-{number:012x}" for number in range(40_000)]
+            job.attacker.zadd(set_of_worker, dict.fromkeys(entries, at_ms + 3_600_000))
+        before = calls_of(job.admin, "hmget")
+
+        load = server.observed_fleet()
+
+        assert load.open_jobs == open_jobs
+        assert calls_of(job.admin, "hmget") - before < 25_000
+        job.admin.delete(keys.due("analyst"), f"{keys.WAITING}supervisor")
+
+
+def test_an_entry_that_is_never_due_expires(server: Server) -> None:
+    with known_job(server) as job:
+        job.attacker.zadd(keys.due("analyst"), {"x": 9 * 10**15, f"{OTHER_JOB}/a.1": 10**14})
+
+        job.supervisor.due_work.sweep()
+
+        assert job.admin.zcard(keys.due("analyst")) == 0
+
+
+@pytest.mark.parametrize("key", [keys.SERVING, keys.BUCKETS])
+def test_a_long_name_of_a_process_or_a_rate_limit_is_not_read(server: Server, key: str) -> None:
+    with redis.Redis.from_url(server.address) as admin, server.connected_as("worker-analyst") as w:
+        until_ms = (int(w.time()[0]) + 10) * 1000
+        w.zadd(key, {f"{number}/" + "x" * 2**21: until_ms for number in range(10)})
+        before = int(admin.info("stats")["total_net_output_bytes"])
+
+        load = server.observed_fleet()
+
+        assert int(admin.info("stats")["total_net_output_bytes"]) - before < 2**20
+        assert load.buckets == ()
+        admin.delete(key)
+
+
+def test_a_decision_parses_no_results_of_workers(server: Server) -> None:
+    """A decision that stays valid after results looks at thousands of entries of 64 KB."""
+    with known_job(server) as job:
+        version = version_of(job.supervisor, job.job_id)
+        nested = '{"type":"handoff_finished",' + "[" * 30_000
+        job.attacker.rpush(keys.log(job.job_id), f"1 {nested}")
+        decision = Commit(
+            job.job_id, version, [StepsTriedAgain(steps=(StepRetry(step=StepId("find")),))]
+        )
+
+        assert job.supervisor.journal.commit(decision)
 
 
 def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
@@ -556,3 +611,21 @@ def test_a_long_text_in_the_state_of_a_handoff_does_not_leave_redis(
         assert infos[handoff_id].turns == 7
         assert records[handoff_id].assigned_to == "analyst"
         assert bytes_from(supervisor.connection.redis) - before < LONG_ENTRY
+
+
+def test_answers_that_a_worker_does_not_read_have_a_limit(server: Server) -> None:
+    """With 10 kB of commands about a value of 10 MB, Redis would grow by 2 GB."""
+    with redis.Redis.from_url(server.address, decode_responses=True) as admin:
+        settings = admin.config_get("client-output-buffer-limit", "maxmemory-clients")
+        admin_store = open_store(server.address, Settings())
+        assert admin_store.health.read_facts().limits_clients
+        admin.config_set("client-output-buffer-limit", "normal 0 0 0")
+        assert not admin_store.health.read_facts().limits_clients
+        admin.config_set(
+            "client-output-buffer-limit",
+            settings["client-output-buffer-limit"].partition(" slave")[0],
+        )
+        admin_store.connection.close()
+
+    assert settings["client-output-buffer-limit"].startswith(f"normal {2**29} {2**28} 60 ")
+    assert settings["maxmemory-clients"] == str(2**30)

@@ -15,7 +15,7 @@ local version = job_of(job).version
 local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
 if refusal then return refusal end
 if is_cancelled(job) then return 'cancelled' end
-local calls = cjson.decode(ARGV[6])
+local calls = from_json(ARGV[6])
 local asks = from_json(asks_json or '') or {}
 local events = {}
 local open = open_calls(job)

@@ -55,9 +55,7 @@ local function only_results_since()
     if place == decision.expected - 1 then -- the last event that the decision has read
       if decision.tip >= 0 and entry_time(entry) ~= decision.tip then return false end
     else
-      local is_json, event = pcall(cjson.decode, entry_event(entry))
-      local is_event = is_json and type(event) == 'table'
-      if not is_event or event.type ~= 'handoff_finished' then return false end
+      if not string.find(entry_event(entry), '^{"type":"handoff_finished",') then return false end
     end
   end
   return true
@@ -306,6 +304,7 @@ if not status then
   -- These keys exist now, so they expire with the job. Workers may not set their time to live.
   redis.call('HSET', progress_of(job), 'turns', '0')
   redis.call('RPUSH', job .. ':fetched', '')
+  add_tenant_label(owner)
 end
 for place = first_page, first_payload - 1 do
   redis.call('RPUSH', job .. ':fetched', ARGV[place])

@@ -18,11 +18,11 @@ if waiting == 0 and redis.call('EXISTS', fair_key(queue)) == 0 then
   return
 end
 
--- Return a message that is alone in its queue, in the form of `add_to_order`; nil if another
--- application has added it, or a worker that was taken over.
+-- Return a message that is alone in its queue, in the form of `add_to_order`; nil if the message is
+-- long, or if another application or a worker that was taken over has added it.
 local function alone_message(element)
   local text = string.sub(element, 1, -1 - #ALONE)
-  local is_json, message = pcall(cjson.decode, text)
+  local is_json, message = pcall(cjson.decode, short(text))
   if not is_json or type(message) ~= 'table' then return nil end
   local headers, properties = message.headers, message.properties
   if type(headers) ~= 'table' or type(properties) ~= 'table' then return nil end

@@ -19,8 +19,7 @@ for n = 4, #ARGV do
 end
 local until_ms = integer(now_ms() + ARGV[2])
 local now = integer(now_ms())
-local members = redis.call('ZRANGEBYSCORE', serving, now, until_ms, 'LIMIT', '0', ARGV[3])
-for _, member in ipairs(members) do
+for _, member in ipairs(short_members(serving, now, until_ms, tonumber(ARGV[3]))) do
   local queue = string.match(member, '^(.-)/')
   if queue and not served[queue] then names[#names + 1] = queue end
   if queue then served[queue] = true end -- a member without a slash is not an announcement

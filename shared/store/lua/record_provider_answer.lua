@@ -5,7 +5,7 @@
 --   why, retry_after (ms; -1: none given), first (ms of the first backoff), longest (ms of the
 --     longest backoff), most (ms that calls wait at most), dice (random, 0 to 1).
 -- Returns 1
-local member, report = ARGV[1], cjson.decode(ARGV[2])
+local member, report = ARGV[1], from_json(ARGV[2])
 local limiter = rate_limiter()
 local bucket, window, at = limiter.bucket_of(report.bucket), report.window, now_ms()
 local fields = bucket.fields

@@ -196,8 +196,13 @@ end
 -- Evaluate the due entries of a set. An entry whose handoff has fields that cannot be read is due
 -- again later. It stops no other entry. All sets together have a limit, so that Redis is not
 -- blocked for long when the handoffs of hundreds of agents are due at once.
+-- An entry of a worker that was taken over may be due after any honest time, so that no sweep would
+-- ever reach it. It is removed.
 local is_more, left = 0, 5 * most
 local function evaluate_set(set, agent)
+  if agent then
+    redis.call('ZREMRANGEBYSCORE', set, '(' .. integer(at + MAX_DUE_AHEAD_MS), '+inf')
+  end
   local part = math.min(most, left)
   local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, part)
   if #members == part then is_more = 1 end

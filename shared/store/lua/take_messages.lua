@@ -26,7 +26,7 @@ record_call(at, lease)
 redis.call('HSET', handoff_hash, 'lease', integer(at + lease), 'heartbeat', integer(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(keep_ms, deadline)
-local turn = cjson.decode(ARGV[FIRST]).turn
+local turn = from_json(ARGV[FIRST]).turn
 record_taken(job, handoff, untaken(job, handoff_hash, handoff, messages), knows, turn)
 redis.call('RPUSH', turns_list, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', turns_list, integer(keep))

@@ -138,8 +138,8 @@ PUBSUB = ("publish", "psubscribe", "punsubscribe", "subscribe", "unsubscribe")
 
 FIELDS = ("hget", "hmget", "hexists", "hset", "hsetnx", "hdel", "hincrby")
 """Commands on fields of a hash whose names are known."""
-LABELS = ("sadd", "scard", "sismember", "smembers")
-"""Commands on the values of labels."""
+LABELS = ("sadd", "scard", "sismember")
+"""Commands on the values of the labels `agent` and `model`."""
 PLACES = ("zadd", "zcard", "zrangebyscore", "zrank", "zrem", "zremrangebyscore", "pexpire")
 """Commands on the lines of waiting calls."""
 
@@ -349,7 +349,9 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector(("mget",), (keys.document("*"),)),
             Selector((*FIELDS, "hgetall", "hlen", "pexpire", "type"), _FIGURES),
             Selector(("incrby", "pexpire"), (_MONTHS,)),
-            Selector(LABELS, (_LABELS,)),
+            Selector(LABELS, (f"{keys.METRICS}:agent", f"{keys.METRICS}:model")),
+            # not `sadd`: sweeps read this set whole
+            Selector(("scard", "sismember", "smembers"), (f"{keys.METRICS}:tenant",)),
             Selector(PLACES, _LINES),
             Selector(
                 ("hget", "hset", "hdel", "hlen", "hkeys", "hstrlen", "pexpireat"),

@@ -54,6 +54,18 @@ with `local` at the beginning of a line.
 """
 WITHOUT_SCRIPTS = re.compile(r"worker(-.*)?|flower|observer")
 """Names of the Redis users that may not load scripts (`acl.py`). Supervisors load all scripts."""
+SCRIPTS_OF_WORKERS = frozenset({
+    "ask_tool_call_approval", "claim", "dead_letter_unreadable", "defer", "fair_dequeue",
+    "fair_dequeue_many", "fair_enqueue", "finish", "keep_fetched_page", "list_members",
+    "push_dead_letter", "read_checkpoints", "read_list", "read_memory_notes", "read_payloads",
+    "record_provider_answer", "release", "renew_lease", "store_memory_note", "take_messages",
+    "tool_call_approval_answers", "turn", "untaken_messages",
+})  # fmt: skip
+"""The scripts that a worker or Flower runs."""
+REFUSE_WORKERS = "redis.call('EXISTS', 'handoff:jobs')\n"
+"""First command of all other scripts. Redis refuses this command to workers and Flower, so they
+cannot make Redis decode an argument of 500 MB.
+"""
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
 DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
@@ -106,7 +118,8 @@ def build_source(name: str) -> str:
                 needed.insert(0, definition)
                 words |= definition.words
         blocks.insert(0, _block(needed, later_words))
-    return "".join((*blocks, code))
+    check = "" if name in SCRIPTS_OF_WORKERS else REFUSE_WORKERS
+    return "".join((check, *blocks, code))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,24 +20,34 @@ local function add_to_metric(more, name, ...)
 end
 
 -- Return the value of a label. The first values of each kind have their own time series, and the
--- later ones share the value OTHER. The set `handoff:metrics:KIND` holds the first values.
+-- later ones share the value OTHER. The set `handoff:metrics:KIND` holds the first values. Scripts
+-- read the set of tenants whole, so no worker may write to it: a new tenant is added with its first
+-- job.
 local OTHER = 'other'
 local MAX_LABEL_BYTES = 1000 -- more than any name has
 local MAX_VALUES = { tenant = 50, agent = 100, model = 30 }
 local values_read = {}
-local function label(kind, value)
+local function find_label(kind, value, may_add)
   if #value > MAX_LABEL_BYTES then return OTHER end
   local name = kind .. ':' .. value
   if not values_read[name] then
     local set = 'handoff:metrics:' .. kind
     values_read[name] = value
     if redis.pcall('SISMEMBER', set, value) ~= 1 then
-      local size = redis.pcall('SCARD', set)
+      local size = may_add and redis.pcall('SCARD', set)
       local has_room = type(size) == 'number' and size < MAX_VALUES[kind]
       if has_room then redis.call('SADD', set, value) else values_read[name] = OTHER end
     end
   end
   return values_read[name]
+end
+
+local function label(kind, value)
+  return find_label(kind, value, kind ~= 'tenant')
+end
+
+local function add_tenant_label(tenant)
+  find_label('tenant', tenant, true)
 end
 
 -- Return the tenants with time series of their own. A set with more values than `label` allows was

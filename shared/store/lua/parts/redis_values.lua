@@ -106,7 +106,38 @@ local function each_entry(list, first, last)
   end
 end
 
+-- Return the members of a sorted set with scores from `min` to `max`, at most `most` of them and at
+-- most MAX_MEMBERS_BYTES bytes. Workers write the set. A long member is left out: a worker that was
+-- taken over may have written members of 500 MB. See `each_entry` for the number of members that
+-- are read at once.
+local MAX_MEMBER_BYTES, MAX_MEMBERS_BYTES = 1000, 2 ^ 23
+local function short_members(set, min, max, most)
+  local members, size, offset, bytes = {}, 1, 0, 0
+  while offset < most and bytes < MAX_MEMBERS_BYTES do
+    local count = math.min(size, most - offset)
+    local part = redis.call(
+      'ZRANGEBYSCORE', set, min, max, 'LIMIT', integer(offset), integer(count)
+    )
+    size, offset = math.min(2 * size, MAX_PART), offset + count
+    for _, member in ipairs(part) do
+      bytes = bytes + #member
+      if #member <= MAX_MEMBER_BYTES then
+        members[#members + 1] = member
+      else
+        size = 1
+      end
+    end
+    if #part < count then break end
+  end
+  return members
+end
+
+-- Return the value of a JSON argument or of a short JSON text that a worker has written; nil for
+-- ''. A longer text is an error. A text of 100 MB would keep Redis for a minute, and need 3 GB of
+-- memory, which `maxmemory` does not count.
+local MAX_JSON_BYTES = 2 ^ 17
 local function from_json(text)
   if text == '' then return nil end
+  if #text > MAX_JSON_BYTES then error('a JSON text has more than 131,072 bytes') end
   return cjson.decode(text)
 end

@@ -1,5 +1,9 @@
 -- The sets of handoffs and wake-ups that wait in a queue, by queue and by tenant.
 
+-- Longest time from now until an honest entry of a set of due jobs and handoffs is due. It is the
+-- longest time of a job and the longest wait for a person, together.
+local MAX_DUE_AHEAD_MS = 400 * 24 * 3600 * 1000
+
 -- Return whether the Redis user of this process may use a sorted set. It may not use the sets of a
 -- specialist that the installation does not know, and such a queue must stop no other queue.
 local function may_use(set)

@@ -18,7 +18,7 @@ SCRIPTS = sorted(
 MAX_LOCALS = 170
 """Lua allows 200 in a function. A prefix of keys takes two."""
 LUAS_OWN = set(
-    "and function if in ipairs next not or pairs pcall return tonumber type unpack".split()
+    "and error function if in ipairs next not or pairs pcall return tonumber type unpack".split()
 )
 
 
