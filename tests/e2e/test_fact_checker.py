@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.agent.prompt_documents import MAX_WHOLE_BYTES
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
@@ -64,12 +66,15 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = previous
 
 
-def submit(fleet: Fleet, approvals: Approvals = APPROVE_AT_ONCE) -> JobId:
+def submit(
+    fleet: Fleet, approvals: Approvals = APPROVE_AT_ONCE, documents: Path | None = None
+) -> JobId:
     request = Request(
         "How high is it?",
         mode=Mode.SINGLE,
         gates=Gates(fact_checker="reviewer"),
         approvals=approvals,
+        documents=documents,
     )
     return fleet.jobs.submit(request)
 
@@ -96,12 +101,13 @@ def test_a_veto_returns_statement_and_reason_and_the_revision_is_checked_again(
 
 
 def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
-    fleet: Fleet, script: Script
+    fleet: Fleet, script: Script, tmp_path: Path
 ) -> None:
-    fleet.wait_for_success(submit(fleet))
+    (tmp_path / "survey.md").write_text("word " * MAX_WHOLE_BYTES)
+    fleet.wait_for_success(submit(fleet, documents=tmp_path))
     prompt = first_message_text(script.checked[1])
 
-    assert {tool["name"] for tool in script.checked[1]["tools"]} <= {
+    assert {tool["name"] for tool in script.checked[1]["tools"]} == {
         "search_documents",
         "read_document",
     }

@@ -76,7 +76,8 @@ steps:
 """
 _SOURCE = re.compile(r"tool:[\w.-]+/order_status#\d+")
 _ORDER = re.compile(r"order (A-\d)")
-_QUOTE = re.compile(r'"order": "A-\d"')
+_STATE = '"state": "shipped on 3 May"'
+_QUOTE = re.compile(rf'"order": "A-\d", {_STATE}')
 
 
 def script(request: Json) -> Reply:
@@ -160,7 +161,7 @@ def run_workflow(
 def assert_reader_cited_the_tool(result: JobResult, *orders: str) -> None:
     assert (result.status, result.notes) == (JobStatus.OK, ())
     quotes = {citation["quote"] for citation in result.citations}
-    assert quotes == {f'"order": "{order}"' for order in orders or ("A-1",)}
+    assert quotes == {f'"order": "{order}", {_STATE}' for order in orders or ("A-1",)}
 
 
 def test_a_fork_opens_and_cites_the_sources_of_the_results_that_it_keeps(jobs: Client) -> None:

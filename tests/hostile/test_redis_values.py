@@ -125,7 +125,8 @@ def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)
         issue(supervisor, job_id, "write.1", role="writer")
-        supervisor.connection.redis.zadd(keys.due("writer"), {f"{job_id}/write.1": 10**13})
+        tomorrow_ms = int((supervisor.connection.now() + 86_400) * 1000)
+        supervisor.connection.redis.zadd(keys.due("writer"), {f"{job_id}/write.1": tomorrow_ms})
         issue(supervisor, job_id, "find.1", role="analyst")
         attacker = worker.connection.redis
         attacker.zadd(keys.due("analyst"), {f"{job_id}/write.1": 1})
@@ -133,7 +134,7 @@ def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:
         supervisor.due_work.sweep()
 
         redis = supervisor.connection.redis
-        assert redis.zscore(keys.due("writer"), f"{job_id}/write.1") == 10**13
+        assert redis.zscore(keys.due("writer"), f"{job_id}/write.1") == tomorrow_ms
         assert redis.zscore(keys.due("analyst"), f"{job_id}/write.1") is None
 
 

@@ -68,7 +68,13 @@ def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
     commit = retry_commit(job.state, INFO, None, NewLimits(max_turns=24), due_at=0.0)
 
     assert (commit.expected, commit.tip) == (job.state.version, job.now)
-    assert commit.fields == {"status": status.value, "cancelled": "", "asks": "", "max_turns": 24}
+    assert commit.fields == {
+        "status": status.value,
+        "cancelled": "",
+        "asks": "",
+        "limits_to_raise": "",
+        "max_turns": 24,
+    }
     job.append(*commit.events)
     assert job.state.status is status
 

@@ -56,7 +56,7 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
 
     assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
     assert any("approve it or reject it" in note for note in outline.notes)
-    assert any("waits for an approval" in line for line in outline.left_out)
+    assert any("waits for a decision" in line for line in outline.left_out)
 
 
 def test_a_result_too_long_to_read_still_shows_its_status(shell: Shell, tmp_path: Path) -> None:
