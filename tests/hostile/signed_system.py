@@ -34,6 +34,8 @@ from tests.running_system import ROOT
 from tests.waiting import wait_until
 
 GENERALIST, ANALYST, RESEARCHER = "generalist", "analyst", "researcher"
+WRITER = "writer"
+"""A specialist without a worker. `test_forged_results.py` starts one of the researcher."""
 ROLES = (GENERALIST, ANALYST)
 """The roles whose workers run from the beginning. The researcher has a key, and no worker."""
 SUPERVISOR = "supervisor"
@@ -146,10 +148,10 @@ class SignedSystem:
 def signed_system(folder: Path) -> Iterator[SignedSystem]:
     """Start the system in forked processes, and yield it when it is ready."""
     keys = folder / "keys"
-    make_keys(keys, (*ROLES, RESEARCHER))
+    make_keys(keys, (*ROLES, RESEARCHER, WRITER))
     with Processes(folder, forked_processes.shared_fork_server()) as processes:
         url = PrivateRedis(processes, folder).start()
-        app = make_app("attacker", url, Settings(), [*ROLES, RESEARCHER, SUPERVISOR])
+        app = make_app("attacker", url, Settings(), [*ROLES, RESEARCHER, WRITER, SUPERVISOR])
         jobs = client.connect(url, settings_of(keys, "client"))
         system = SignedSystem(url, keys, processes, app, jobs, open_store(url, Settings()))
         queues = "supervisor,submissions,roles"

@@ -36,7 +36,7 @@ from tests.hostile.signed_system import (
     DOCUMENTS,
     FORGED,
     GENERALIST,
-    RESEARCHER,
+    WRITER,
     SignedSystem,
     settings_of,
 )
@@ -44,13 +44,13 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-USER = f"worker-{RESEARCHER}"
+USER = f"worker-{WRITER}"
 DOCUMENT = DOCUMENTS["redis.md"].decode()
 
 
 @dataclass(frozen=True)
 class Attacker:
-    """A program with the Redis user and the key of the researcher's worker."""
+    """A program with the Redis user and the key of the writer's worker."""
 
     store: Store
     readers: Store
@@ -84,13 +84,13 @@ class Attacker:
 
 @pytest.fixture
 def attacker(signed: SignedSystem) -> Iterator[Attacker]:
-    users = create_users({USER: [RESEARCHER]}, RedisDatabase())
+    users = create_users({USER: [WRITER]}, RedisDatabase())
     with redis.Redis.from_url(signed.url) as admin:
         admin.execute_command("ACL", "SETUSER", USER, "on", f">{USER}", *users.rules[USER])
         address = signed.url.rpartition("@")[2]
         settings = settings_of(signed.keys, USER)
         store = open_store(f"redis://{USER}:{USER}@{address}", settings)
-        spec = load_specialists(BUILT_IN)[RESEARCHER]
+        spec = load_specialists(BUILT_IN)[WRITER]
         store.presence.announce(
             Announcement(worker="w:1", specialists=(spec,), slots=1, model="offline")
         )
@@ -111,7 +111,7 @@ description: a report
 review: false
 steps:
   - {{id: find, specialist: {GENERALIST}, task: "What is Redis?"}}
-  - {{id: write, specialist: {RESEARCHER}, depends_on: [find], task: "Write about Redis."}}
+  - {{id: write, specialist: {WRITER}, depends_on: [find], task: "Write about Redis."}}
 """
 NEXT_STEP = f'  - {{id: check, specialist: {ANALYST}, depends_on: [write], task: "Check it."}}\n'
 
