@@ -11,7 +11,7 @@ _COMMANDS = {
     Remedy.START_SUPERVISOR: "start one with `handoff supervisor`",
     Remedy.START_WORKER: "start one with `handoff worker {0}`",
     Remedy.UNPAUSE: "continue it with `handoff unpause {0}`",
-    Remedy.DECIDE: ("continue it with `handoff retry {0}{1}`, or end it with `handoff cancel {0}`"),
+    Remedy.DECIDE: "continue it with `handoff retry {0}{1}`, or end it with `handoff cancel {0}`",
     Remedy.APPROVE: (
         "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows"
         " the question)"
