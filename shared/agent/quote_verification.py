@@ -569,7 +569,9 @@ class Sources:
         return repeats_own_words(citation.quote, statement, own_words)
 
     def has_own_sentence(self, citation: Citation, statement: str) -> bool:
-        """Return whether this is true for the quote or for one of its sentences."""
+        """Return whether a quote or one of its sentences proves nothing for a statement, because
+        the model wrote its words into a call.
+        """
         own_words = self._find_own_words(citation.source)
         return has_own_sentence(citation.quote, statement, own_words)
 

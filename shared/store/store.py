@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
-from handoff_queue.shared.store.audit import Audit, Refusals
+from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.caps import DailyBudgets
 from handoff_queue.shared.store.claim_requests import Claims
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -33,6 +33,7 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.prompt_prefixes import PromptPrefixes
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.store.refusals import Refusals
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import open_tenant_keys

@@ -15,7 +15,6 @@ import redis
 from handoff_queue.shared.local.redis_server import MAX_VALUE_BYTES
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.audit import MAX_REPORTS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.payloads import (
@@ -28,6 +27,7 @@ from handoff_queue.shared.store.payloads import (
 )
 from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import build_source
+from handoff_queue.shared.store.refusals import MAX_REPORTS
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry

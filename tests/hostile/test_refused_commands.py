@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from handoff_queue.shared.store import audit, keys
-from handoff_queue.shared.store.audit import MAX_OF_USER, MAX_READ, MAX_READ_CHARS, READ_AT_ONCE
+from handoff_queue.shared.store import keys, refusals
+from handoff_queue.shared.store.refusals import MAX_OF_USER, MAX_READ, MAX_READ_CHARS, READ_AT_ONCE
 from handoff_queue.shared.types.audit import AuditEntry
 from handoff_queue.supervisor.client import client
 from tests.hostile.redis_with_users import Server
@@ -81,7 +81,7 @@ def test_the_audit_states_how_many_refused_commands_were_lost(server: Server) ->
 def test_a_flood_of_one_user_removes_no_refusal_of_another_user(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MIN_REFUSALS", 1)
+    monkeypatch.setattr(refusals, "MIN_REFUSALS", 1)
     refuse(server, OTHER, [keys.TOKENS])
     copied_entries(server)
     for number in range(20):

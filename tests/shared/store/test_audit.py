@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import audit, keys
-from handoff_queue.shared.store.audit import MAX_DETAIL_CHARS
+from handoff_queue.shared.store.refusals import MAX_DETAIL_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.audit import Actor, AuditAction, AuditEntry
 

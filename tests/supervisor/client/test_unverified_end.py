@@ -61,6 +61,16 @@ def job_id(jobs: Client, supervisor: Store) -> JobId:
     return job
 
 
+@pytest.fixture
+def trusted_job_id(jobs: Client, redis_url: str, tmp_path: Path) -> JobId:
+    """A job that a supervisor has ended before the rotation."""
+    job = a_job(jobs.store)
+    with_old_key = open_store_of("supervisor", redis_url, tmp_path / "old")
+    end(with_old_key, job)
+    with_old_key.connection.close()
+    return job
+
+
 def open_store_of(identity: str, url: str, folder: Path) -> Store:
     key = find_private_key_file(folder, identity)
     return open_store(url, Settings(offline=True, keys=folder, signing_key=key))
@@ -165,30 +175,22 @@ def test_the_result_of_an_end_that_is_not_trusted_is_an_error_and_no_empty_answe
 
 
 def test_the_result_before_a_retry_is_not_the_result_after_it(
-    jobs: Client, supervisor: Store, redis_url: str, tmp_path: Path
+    jobs: Client, supervisor: Store, trusted_job_id: JobId
 ) -> None:
-    before_the_rotation = open_store_of("supervisor", redis_url, tmp_path / "old")
-    job_id = a_job(jobs.store)
-    end(before_the_rotation, job_id)
-    before_the_rotation.connection.close()
-    assert jobs.result(job_id).status is JobStatus.OK
+    assert jobs.result(trusted_job_id).status is JobStatus.OK
 
-    jobs.store.journal.append(job_id, RetryRequested(), {"status": "running"})
-    end(supervisor, job_id)
+    jobs.store.journal.append(trusted_job_id, RetryRequested(), {"status": "running"})
+    end(supervisor, trusted_job_id)
 
     with pytest.raises(UserError, match=REMEDY):
-        jobs.result(job_id)
+        jobs.result(trusted_job_id)
 
 
 def test_an_event_after_a_trusted_end_changes_no_result(
-    jobs: Client, supervisor: Store, redis_url: str, tmp_path: Path
+    jobs: Client, supervisor: Store, trusted_job_id: JobId
 ) -> None:
     """A supervisor may report the end to a webhook after it has a new key."""
-    before_the_rotation = open_store_of("supervisor", redis_url, tmp_path / "old")
-    job_id = a_job(jobs.store)
-    end(before_the_rotation, job_id)
-    before_the_rotation.connection.close()
-    end(supervisor, job_id)
+    end(supervisor, trusted_job_id)
 
-    assert jobs.result(job_id).status is JobStatus.OK
-    assert [update.view.has_ended for update in follow(jobs, job_id)] == [True]
+    assert jobs.result(trusted_job_id).status is JobStatus.OK
+    assert [update.view.has_ended for update in follow(jobs, trusted_job_id)] == [True]
