@@ -167,6 +167,10 @@ class JobSubmitted(Message):
     """The job that this job was forked from; None: the job is not a fork."""
     is_batched: Annotated[bool | None, OmitNone] = None
     """True if calls of its specialists go through batches of the provider while there is time."""
+    shares_runs: Annotated[bool | None, OmitNone] = None
+    """False: no handoff of the job, or of a job below it, copies the result of an equal handoff.
+    None: a handoff may copy one.
+    """
 
     def is_same_request(self, other: Message) -> bool:
         """Return whether the other event has the same request, from any user."""

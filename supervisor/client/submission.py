@@ -184,8 +184,6 @@ class Submission:
     """True if the request has an idempotency key."""
     month: str = ""
     """Key that counts the money of the schedule's month; empty: no schedule started the job."""
-    shares_runs: bool = True
-    """See `Request.shares_runs`."""
     pages: tuple[Document, ...] = ()
     """Pages of the given results, which were fetched for another job."""
 
@@ -216,7 +214,7 @@ class Submission:
             fields["traceparent"] = traceparent
         if self.month:
             fields["month"] = self.month
-        if not self.shares_runs:
+        if self.event.shares_runs is False:
             fields["alone"] = 1
         if self.event.specialists:
             fields["specialists"] = " ".join(self.event.specialists)
@@ -305,6 +303,7 @@ def build_submission(
         after=earlier.job,
         is_quoted=request.is_quoted,
         is_batched=request.deadline_s is not None or None,
+        shares_runs=None if request.shares_runs else False,
     )
     key = request.idempotency_key
     own_payloads = (request.text, manifest, schema, workflow, on_end, gating.facts)
@@ -314,7 +313,6 @@ def build_submission(
         payloads=tuple(filter(None, (*own_payloads, *earlier.payloads))),
         documents=documents,
         has_key=bool(key),
-        shares_runs=request.shares_runs,
         pages=earlier.pages,
     )
 

@@ -33,7 +33,6 @@ NOT_IN_A_FORK = {
     "is_quoted": "the plan of the fork is known",
     "items": "the plan of the job has the steps of the items",
     "on_end": "the receiver knows only the job",
-    "shares_runs": "the fork is not the sample that the job was",
     "strict_documents": "the documents of the job have been read",
     "webhook_url": "the receiver knows only the job",
 }

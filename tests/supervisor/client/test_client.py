@@ -130,6 +130,15 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
 
 
+def test_requests_with_one_key_that_differ_in_shared_runs_are_different_jobs(
+    jobs: Client,
+) -> None:
+    jobs.submit(Request("Compare.", idempotency_key="k1"))
+
+    with pytest.raises(UserError, match="the idempotency key was used for another request"):
+        jobs.submit(Request("Compare.", idempotency_key="k1", shares_runs=False))
+
+
 def test_a_spent_day_takes_no_new_job_and_names_the_time_of_its_renewal(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
     jobs.store.daily_budgets.set_caps(DailyCaps(day_tokens=100))
@@ -230,8 +239,8 @@ WRONG_TYPES: list[tuple[Callable[[Any], object], str]] = [
     ),
     (lambda jobs: jobs.submit(Request("x", after=7)), "after must be of type str, not int"),  # type: ignore[arg-type]
     (lambda jobs: jobs.submit(Request("x", documents=[])), "not list$"),  # type: ignore[arg-type]
-    (lambda jobs: jobs.pause(7), "agent must be of type str, not 7"),
-    (lambda jobs: jobs.pause("writer", 7), "reason must be of type str, not 7"),
+    (lambda jobs: jobs.pause(7), "agent must be of type str, not int"),
+    (lambda jobs: jobs.pause("writer", 7), "reason must be of type str, not int"),
     (lambda _: client.connect(7), "the Redis URL must be of type str, not int"),  # type: ignore[arg-type]
     (lambda _: client.connect(""), "the Redis URL is empty: leave it out"),
 ]

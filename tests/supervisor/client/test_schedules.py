@@ -243,6 +243,17 @@ def test_a_job_starts_with_a_note_if_the_last_job_has_no_result(
     assert f"{status.last_job} does not continue the last job: {first} has no result" in status.note
 
 
+@pytest.mark.parametrize(("shares_runs", "alone"), [(True, None), (False, b"1")])
+def test_the_jobs_of_a_schedule_share_runs_if_its_request_does(
+    jobs: Client, shares_runs: bool, alone: bytes | None
+) -> None:
+    jobs.add_schedule("news", replace(REQUEST, shares_runs=shares_runs), YEARLY)
+
+    job_id = jobs.run_schedule("news")
+
+    assert jobs.store.connection.redis.hget(keys.job(job_id), "alone") == alone
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_repeated_run_has_one_job_wherever_its_first_call_ended(
     jobs: Client, armed: Path, point: str
