@@ -42,6 +42,8 @@ _MESSAGE = re.compile(
 """Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs
 for a message.
 """
+_NO_BROKER = "consumer: Cannot connect to "
+"""Begin of Celery's line about a broker that cannot be reached. Celery repeats it with each try."""
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -208,6 +210,7 @@ def _build_enriching_processors(redactor: Redactor) -> list[Processor]:
     return [
         merge_log_context,
         _add_place,
+        _add_remedy,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -231,6 +234,15 @@ def _add_place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
             if match["handoff"]:
                 event["handoff_id"] = match["handoff"]
     return {**get_telemetry().get_ids(), **event}
+
+
+def _add_remedy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the remedy to Celery's line about a broker that cannot be reached (a structlog
+    processor).
+    """
+    if str(event.get("event")).startswith(_NO_BROKER):
+        return {**event, "remedy": "start Redis, or correct HANDOFF_REDIS_URL"}
+    return event
 
 
 _IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery.exceptions import Reject
+from celery.worker.consumer.consumer import CONNECTION_ERROR
 
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import ToolThreads
@@ -79,6 +80,16 @@ def test_celerys_log_lines_about_a_message_name_its_job(log_stream: io.StringIO)
     handoff, look = lines(log_stream)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
     assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
+
+
+def test_celerys_line_about_a_broker_that_is_away_has_a_remedy(log_stream: io.StringIO) -> None:
+    log = logging.getLogger("celery.worker.consumer.consumer")
+    log.error(CONNECTION_ERROR, "redis://127.0.0.1:1/0", OSError("refused"), "Trying again now")
+    log.error("Another error")
+
+    away, other = lines(log_stream)
+    assert away["remedy"] == "start Redis, or correct HANDOFF_REDIS_URL"
+    assert "remedy" not in other
 
 
 def test_a_released_message_is_not_a_failure_with_a_traceback(log_stream: io.StringIO) -> None:
