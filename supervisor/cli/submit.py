@@ -25,7 +25,7 @@ from handoff_queue.shared.types.limits import (
     Tokens,
 )
 from handoff_queue.shared.types.message import describe_problems
-from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
@@ -160,6 +160,7 @@ def submit(
     a line is wrong, the command names the line and submits nothing.
     """
     from handoff_queue.supervisor.cli.connection import require_keys
+    from handoff_queue.supervisor.client.request import get_named_specialists
 
     request_options = replace(
         job.build_request_options(), idempotency_key=idempotency_key, webhook=webhook
@@ -174,9 +175,8 @@ def submit(
     _enqueue(jobs, requests)
     specialists: set[str] = set()
     for submitted in requests:
-        if submitted.workflow:
-            specialists.update(submitted.workflow.specialists)
-    _print_missing_processes(jobs, specialists - {CHILD_JOB_SPECIALIST})
+        specialists |= get_named_specialists(submitted)
+    _print_missing_processes(jobs, specialists)
     return OK
 
 

@@ -476,6 +476,12 @@ def _get_workflow_steps(request: Request) -> Sequence[WorkflowStep]:
     return request.workflow.steps
 
 
+def get_named_specialists(request: Request) -> set[str]:
+    """Return the specialists that the request allows, and those of its workflow."""
+    names = {*request.specialists, *(step.specialist for step in _get_workflow_steps(request))}
+    return names - {CHILD_JOB_SPECIALIST}
+
+
 def _check_depth(request: Request) -> None:
     for step in _get_workflow_steps(request):
         if step.specialist == CHILD_JOB_SPECIALIST and not request.limits.max_depth:
@@ -601,7 +607,7 @@ def check_prices_of_specialists(
         return
     prices = replace(build_prices(settings), is_free=False)
     faults: dict[str, str] = {}
-    for name in {*request.specialists, *(step.specialist for step in _get_workflow_steps(request))}:
+    for name in get_named_specialists(request):
         specialist = served.get(name)
         if specialist is None or OFFLINE_MODEL in specialist.models:
             continue

@@ -24,7 +24,7 @@ from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_outline import JobOutline
 from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult, is_letter_of
 from handoff_queue.supervisor.client.json_forms import convert_job_info
-from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.request import Request, get_named_specialists
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import (
     Access,
@@ -58,6 +58,8 @@ class SubmittedJob(BaseModel):
     job_id: str
     left_out: list[str] = []
     """One line for each document that was left out."""
+    unserved: list[str] = []
+    """Specialists of the request that no live worker serves. Their steps wait for a worker."""
 
 
 class JobsPage(BaseModel):
@@ -133,6 +135,23 @@ def prepare_request(
     return replace(request, documents=reading), list(reading.notes)
 
 
+async def store_job(access: Access, request: Request, left_out: list[str]) -> SubmittedJob:
+    """Store the job of a checked request.
+
+    Args:
+        left_out: a line for each document that was left out.
+
+    Raises:
+        HandoffError: the job is refused, or Redis cannot be reached.
+    """
+    job_id = await access.jobs.submit(request)
+    unserved: set[str] = get_named_specialists(request)
+    if unserved:
+        presence = await run_in_threadpool(access.store.presence.read_presence)
+        unserved -= presence.queues
+    return SubmittedJob(job_id=job_id, left_out=left_out, unserved=sorted(unserved))
+
+
 @router.post(
     "",
     status_code=202,
@@ -155,9 +174,9 @@ async def submit(
     under its file name.
     """
     request, left_out = await read_request(http, access, idempotency_key)
-    job_id = await access.jobs.submit(request)
-    response.headers["Location"] = f"/v1/jobs/{job_id}"
-    return SubmittedJob(job_id=job_id, left_out=left_out)
+    submitted = await store_job(access, request, left_out)
+    response.headers["Location"] = f"/v1/jobs/{submitted.job_id}"
+    return submitted
 
 
 @router.get("", response_model=JobsPage, summary="List jobs")

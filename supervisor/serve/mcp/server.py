@@ -59,7 +59,7 @@ from handoff_queue.supervisor.serve.mcp.tools import (
     list_tools,
     parse_arguments,
     run_tool,
-    store_job,
+    submit_body,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem, convert_error
 
@@ -203,7 +203,7 @@ class _Handlers:
             access = self._access_of(context, tool.level)
             if params.name == SUBMIT and _supports_tasks(context):
                 body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
-                job_id, _ = await store_job(access, body)
+                job_id = (await submit_body(access, body)).job_id
                 return (await read_new_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)
         except (Problem, HandoffError) as error:

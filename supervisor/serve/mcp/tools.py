@@ -24,7 +24,9 @@ from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import list_specialists
 from handoff_queue.supervisor.serve.job_routes import (
     MAX_WAIT_S,
+    SubmittedJob,
     prepare_request,
+    store_job,
     wait_for_result,
 )
 from handoff_queue.supervisor.serve.problem_documents import (
@@ -190,21 +192,20 @@ async def find_visible_job(access: Access, job_id: str) -> JobId:
     return await run_in_threadpool(check_visible, access.caller, access.store, job_id)
 
 
-async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
-    """Store a job. Return its id, and a line for each document that was left out.
+async def submit_body(access: Access, body: JobBody) -> SubmittedJob:
+    """Store the job of a body.
 
     Raises:
         Problem, HandoffError: as the HTTP API.
     """
     documents = decode_documents(body)
     request, left_out = await access.in_turn(prepare_request, access, body, documents)
-    job_id = await access.jobs.submit(request)
-    return job_id, left_out
+    return await store_job(access, request, left_out)
 
 
 async def _submit(access: Access, body: JobBody) -> CallToolResult:
-    job_id, left_out = await store_job(access, body)
-    return _build_result({"job_id": job_id, "left_out": left_out})
+    submitted = await submit_body(access, body)
+    return _build_result(submitted.model_dump())
 
 
 async def _status(access: Access, arguments: JobArguments) -> CallToolResult:

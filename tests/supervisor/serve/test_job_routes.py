@@ -61,6 +61,15 @@ def test_a_document_that_cannot_be_read_is_an_error_or_is_left_out(http: TestCli
     assert "b.json" in lenient.json()["left_out"][0]
 
 
+def test_the_response_names_the_specialists_of_the_request_that_no_worker_serves(
+    http: TestClient,
+) -> None:
+    body = {"text": "Summarise.", "specialists": ["wrter"]}
+
+    assert http.post("/v1/jobs", json=body).json()["unserved"] == ["wrter"]
+    assert http.post("/v1/jobs", json={"text": "Summarise."}).json()["unserved"] == []
+
+
 def test_a_key_makes_one_job_and_refuses_another_request(http: TestClient) -> None:
     key = {"Idempotency-Key": "order-7"}
 

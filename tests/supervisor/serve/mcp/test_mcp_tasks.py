@@ -117,7 +117,8 @@ def test_a_call_of_submit_is_a_task_for_clients_that_know_tasks(
         assert isinstance(submitted, CreatedTask)
         assert (submitted.task_id, submitted.status) == (stored.job_id, "working")
     else:
-        assert submitted.structured_content == {"job_id": stored.job_id, "left_out": []}
+        content = {"job_id": stored.job_id, "left_out": [], "unserved": []}
+        assert submitted.structured_content == content
 
 
 def test_an_invalid_submission_makes_no_task(url: str, jobs: Client) -> None:
