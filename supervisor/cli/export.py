@@ -13,7 +13,9 @@ from handoff_queue.supervisor.cli.connection import OptionalJob, connect_to_brok
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_lookup import find_job
+from handoff_queue.supervisor.client.journal_follower import find_unverified_end
 from handoff_queue.supervisor.text.sanitizing import escape_unsafe_in_json, replace_unsafe
 
 
@@ -55,11 +57,20 @@ def export(
         subject = f"tenant {replace_unsafe(tenant)}"
     else:
         job_id = find_job(jobs.store, job or "")
-        write_out(output, escape_unsafe_in_json(jobs.export(job_id, texts=texts).to_json()) + "\n")
+        exported = jobs.export(job_id, texts=texts)
+        write_out(output, escape_unsafe_in_json(exported.to_json()) + "\n")
+        print_unverified_end(exported)
         subject = job_id
     if output != STDOUT:
         print_progress(f"{subject} is in {replace_unsafe(str(output))}")
     return OK
+
+
+def print_unverified_end(export: Export) -> None:
+    """Print a line if the job has ended, and this process does not trust the event of its end."""
+    error = find_unverified_end(export.job, record_in(export).journal)
+    if error is not None:
+        print_message(str(error))
 
 
 class _Lines:

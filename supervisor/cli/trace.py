@@ -18,6 +18,7 @@ from handoff_queue.supervisor.cli.display.event_lines import iterate_lines
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.export import print_unverified_end
 from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobRecord, build_report
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -80,6 +81,8 @@ def trace(
         ) from error
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
+    for export in exports:
+        print_unverified_end(export)
     if target != STDOUT:
         print_progress(f"{first.job.job_id} is in {replace_unsafe(str(target))}")
     absent = find_absent(tree)

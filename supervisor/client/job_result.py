@@ -62,11 +62,7 @@ from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import build_gate_results
 from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
 from handoff_queue.supervisor.client.job_outline import find_end
-from handoff_queue.supervisor.client.journal_follower import (
-    check_end,
-    find_refusal,
-    is_over_after,
-)
+from handoff_queue.supervisor.client.journal_follower import find_unverified_end
 from handoff_queue.supervisor.client.json_forms import convert_usage
 from handoff_queue.supervisor.client.plan_changes import build_change
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -357,9 +353,9 @@ def read_report(store: Store, job_id: JobId, describe: Describe = str) -> JobRes
         StoreError: a payload is gone.
     """
     record = record_of(store, job_id, describe)
-    journal = record.journal
-    is_over = is_over_after(journal, was_over=False)
-    check_end(record.job, journal[-1].version, find_refusal(journal), is_over=is_over)
+    error = find_unverified_end(record.job, record.journal)
+    if error is not None:
+        raise error
     return build_report(record, describe)
 
 
@@ -388,6 +384,9 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
     notes = _build_notes(answer, plans, end, texts, record.waits)
     if state:
         notes += build_missed_message_notes(state, texts)
+    error = find_unverified_end(info, events)
+    if error is not None:
+        notes = (*notes, str(error))
     return JobResult(
         job_id=info.job_id,
         status=info.status,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
@@ -120,6 +120,16 @@ def check_end(info: JobInfo, version: int, refusal: str, *, is_over: bool) -> No
     """
     if refusal and not is_over and info.status.has_ended and info.version <= version:
         raise UnverifiedEnd.for_job(info.job_id, info.status, refusal)
+
+
+def find_unverified_end(info: JobInfo, journal: Sequence[RecordedEvent]) -> UnverifiedEnd | None:
+    """Return the error of `check_end` about a whole journal; None: there is no error."""
+    is_over = is_over_after(journal, was_over=False)
+    try:
+        check_end(info, journal[-1].version, find_refusal(journal), is_over=is_over)
+    except UnverifiedEnd as error:
+        return error
+    return None
 
 
 def wait_for_end(

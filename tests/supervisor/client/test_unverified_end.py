@@ -23,9 +23,10 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
-from handoff_queue.supervisor.cli.errors import BAD_INPUT
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.serve.console.job_routes import read_job
 from tests.doubles.jobs import a_job, issue, version_of
 from tests.e2e.commands import HandoffInProcess
 
@@ -150,6 +151,43 @@ def test_a_command_ends_with_one_line_that_names_the_reason_and_the_remedy(
     assert line.startswith(f"handoff: {job_id} has ended with the status ok")
     assert line.endswith(f"{REMEDY} with the newest one")
     assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+
+
+@pytest.mark.parametrize("arguments", [("trace", "-o", "-"), ("export",)])
+def test_a_report_of_a_job_without_a_trusted_end_names_the_reason_and_the_remedy(
+    jobs: Client,
+    supervisor: Store,
+    job_id: JobId,
+    redis_url: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    end(supervisor, job_id)
+    old_keys = tmp_path / "old"
+
+    done = HandoffInProcess(tmp_path, capture=capfd).run(
+        *arguments,
+        job_id,
+        HANDOFF_REDIS_URL=redis_url,
+        HANDOFF_KEYS=str(old_keys),
+        HANDOFF_SIGNING_KEY=str(find_private_key_file(old_keys, "client")),
+    )
+
+    *_, line = done.stderr.splitlines()
+    assert line.startswith(f"handoff: {job_id} has ended with the status ok")
+    assert line.endswith(f"{REMEDY} with the newest one")
+    assert done.returncode == OK
+
+
+def test_the_page_of_a_job_without_a_trusted_end_has_a_note(
+    jobs: Client, supervisor: Store, job_id: JobId
+) -> None:
+    end(supervisor, job_id)
+
+    (note,) = read_job(jobs.store, job_id).sections["notes"]
+
+    assert REMEDY in note
 
 
 def test_a_job_that_runs_is_followed_although_an_event_is_refused(
