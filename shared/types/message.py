@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
@@ -24,6 +25,8 @@ message.
 OmitZero = Field(exclude_if=lambda value: value == 0)
 """A number that the JSON does not contain if it is 0, as with `OmitNone`."""
 
+
+Base = TypeVar("Base")
 
 LATEST_TIME_S = 253_402_214_400.0
 """The last day of the year 9999 as Unix time in seconds. Python has a date for each earlier time,
@@ -201,6 +204,8 @@ def iterate_problems(
                 message += _suggest_field(name, _find_fields(kind, place[:-1]))
         if shows_values:
             message = with_value(message, problem["input"])
+        if problem["type"] == "is_instance_of" and kind is not None:
+            message += _list_members(kind, place)
         if problem["type"] == "missing" and kind is not None:
             message += ": add it"
         if problem["type"] in _NOT_FIELDS:
@@ -242,29 +247,54 @@ def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, .
     return any(len(other) > size and other[:size] == place for other in places)
 
 
+def _list_members(kind: type[BaseModel], place: Sequence[int | str]) -> str:
+    """Return the end of a message about a value that is no member of an enumeration: the members,
+    as a program writes them.
+    """
+    *outer, name = [part for part in place if isinstance(part, str)]
+    message_type = _find_message_type(kind, outer)
+    if message_type is None:
+        return ""
+    annotation = message_type.model_fields[name].annotation
+    for enumeration in _iterate_types(annotation, Enum):
+        members = ", ".join(f"{enumeration.__name__}.{member.name}" for member in enumeration)
+        return f": use one of {members}"
+    return ""
+
+
 def _find_fields(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
     """Return the fields of the message type at a place inside a message type; empty if the
     type is unknown.
     """
+    message_type = _find_message_type(kind, place)
+    if message_type is None:
+        return ()
+    return tuple(message_type.model_fields)
+
+
+def _find_message_type(kind: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel] | None:
+    """Return the message type at a place inside a message type; None: the type is unknown."""
     for name in place:
         if isinstance(name, int):  # an item of a list
             continue
         field = kind.model_fields.get(name)
         inner = None
         if field:
-            inner = next(_iterate_messages(field.annotation), None)
+            inner = next(_iterate_types(field.annotation, BaseModel), None)
         if inner is None:
-            return ()
+            return None
         kind = inner
-    return tuple(kind.model_fields)
+    return kind
 
 
-def _iterate_messages(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the message types in an annotation, such as `Step` in `tuple[Step, ...] | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _iterate_types(annotation: Any, base: type[Base]) -> Iterator[type[Base]]:
+    """Yield the types in an annotation that have this base, such as the message `Step` in
+    `tuple[Step, ...] | None`.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, base):
         yield annotation
     for part in get_args(annotation):
-        yield from _iterate_messages(part)
+        yield from _iterate_types(part, base)
 
 
 NO_SUCH_FIELD = "there is no such field"

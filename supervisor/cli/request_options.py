@@ -18,6 +18,7 @@ from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.gates import GatesFrom
 from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
@@ -416,11 +417,21 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
     from handoff_queue.supervisor.client.admission import check_fact_checker
     from handoff_queue.supervisor.client.request import choose_answer_gates
 
-    gates = choose_answer_gates(request, load_settings()).gates
-    fact_checker = None
-    if gates:
-        fact_checker = gates.fact_checker
-    check_fact_checker(jobs.store, fact_checker)
+    gating = choose_answer_gates(request, load_settings())
+    if gating.gates is None or gating.origin is None:
+        return
+    try:
+        check_fact_checker(jobs.store, gating.gates.fact_checker)
+    except UserError as error:
+        raise UserError(f"{_GATES_PLACES[gating.origin]}: {error}") from error
+
+
+_GATES_PLACES = {
+    GatesFrom.JOB: "gates (--gates)",
+    GatesFrom.WORKFLOW: "gates of the workflow",
+    GatesFrom.SETTINGS: "HANDOFF_GATES",
+}
+"""Place of the gates of a request, for errors."""
 
 
 def check_model(model: str | None, settings: Settings) -> None:

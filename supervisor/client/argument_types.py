@@ -63,7 +63,7 @@ def _check_argument(name: str, value: object, annotation: str) -> None:
     elif kind in ("Sequence", "Iterable"):
         _check_list(name, value, kind, inner)
     elif kind not in {*_OWN_CHECKS, *(base.__name__ for base in type(value).__mro__)}:
-        raise UserError(f"{name} must be of type {kind}, not {_describe(value)}")
+        raise UserError(f"{name} must be of type {kind}, not {get_public_name(type(value))}")
 
 
 def _check_list(name: str, value: object, kind: str, inner: str) -> None:
@@ -94,8 +94,7 @@ def _check_id(name: str, value: object) -> None:
 
 def _check_text(name: str, value: object) -> None:
     """Raise UserError if a value is not a text that can be encoded."""
-    if not isinstance(value, str):
-        raise UserError(f"{name} must be of type str, not {_describe(value)}")
+    check_type(name, value, str)
     if has_lone_surrogate(value):
         raise UserError(f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)")
 

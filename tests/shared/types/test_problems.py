@@ -103,7 +103,13 @@ def test_an_unknown_field_gets_the_closest_field_or_the_few_known_fields(
         (
             Approvals,
             {"what": ("plan",)},
-            "Approvals: what.0: must be an instance of ApprovalOf, not 'plan'",
+            "Approvals: what.0: must be an instance of ApprovalOf, not 'plan': use one of"
+            " ApprovalOf.PLAN, ",
+        ),
+        (
+            JobLimits,
+            {"on_limit": "x"},
+            "Limits: on_limit: must be an instance of OnLimit, not 'x': use one of OnLimit.",
         ),
         (Actor, {"name": "", "via": "api"}, "Actor: name: must have at least 1 character"),
     ],

@@ -51,7 +51,8 @@ def test_an_unserved_fact_checker_is_refused_before_any_line_of_a_file_is_submit
 ) -> None:
     shell.serve("researcher")
 
-    with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
+    expected = r"^gates: fact_checker: no worker serves or has served 'legal'"
+    with pytest.raises(UserError, match=expected):
         build_request(
             RequestOptions("How high is it?", gates=GateSet(Gates(fact_checker="legal"))),
             shell.jobs,

@@ -130,7 +130,7 @@ def test_a_function_refuses_a_wrong_argument_in_words(name: str, tmp_path: Path)
         (lambda jobs, job_id: list(jobs.events(job_id, after=-1)), "740,992, not -1"),
         (lambda jobs, _: jobs.audit(count=0), "count must be a whole number of at least 1, not 0"),
         (lambda jobs, job_id: jobs.audit(job_id, 0), "at least 1, not 0"),
-        (lambda jobs, _: jobs.pause("writer", 5), "reason must be of type str, not 5"),
+        (lambda jobs, _: jobs.pause("writer", 5), "reason must be of type str, not int"),
         (lambda *_: RUBRIC(()), "Rubric: write the name of each field: Rubric(criteria=...)"),
         (lambda *_: LIMITS(3), "Limits: write the name of each field: Limits(max_turns=...)"),
         (lambda *_: read_items("no.csv"), "no.csv"),
