@@ -16,13 +16,16 @@ from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import MalformedMessage, StoreError, UnreadableJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
+    EndTaskTried,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
     RecordedEvent,
+    RetryRequested,
     Reviewed,
+    WebhookTried,
 )
 from handoff_queue.shared.types.handoff import SharedRun, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -31,6 +34,7 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import convert_usage
 from handoff_queue.supervisor.client.waiting_reasons import Describe, read_some_waiting_reasons
+from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MAX_NAMED = 20
@@ -49,6 +53,12 @@ _SUBJECTS = {
     ApprovalOf.FAILURE.value: "the failed step that waits for a decision",
 }
 """Subjects of open questions, in words that differ from the usual ones."""
+
+_DELIVERIES = {
+    "webhook_tried": "the webhook was not delivered",
+    "end_task_tried": "the task at the end was not sent",
+}
+"""What failed, by the type of the event."""
 
 
 class JobOutline(Message):
@@ -331,8 +341,26 @@ def _build_notes(
         notes += answer.notes[:MAX_NAMED]
     if end and end.reason:
         notes.append(end.reason)
+    notes += _describe_failed_deliveries(summary.tail)
     notes += map(describe, read_some_waiting_reasons(store, summary.job, MAX_WAITING))
     return tuple(notes)
+
+
+def _describe_failed_deliveries(events: Iterable[RecordedEvent]) -> Iterable[str]:
+    """Yield a line for the webhook, and for the end task, whose newest try failed. Tries before a
+    retry of the job do not count.
+    """
+    newest: dict[str, WebhookTried | EndTaskTried] = {}
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, RetryRequested):
+            newest.clear()
+        elif isinstance(event, WebhookTried | EndTaskTried) and not event.under_way:
+            newest[event.type] = event
+    for event in newest.values():
+        if not event.delivered:
+            subject = _DELIVERIES[event.type]
+            yield f"{subject}: try {event.attempt} of {len(WEBHOOK_BACKOFF_S)}: {event.detail}"
 
 
 def _describe_omitted_parts(summary: JobSummary, end: JobEnded | None) -> Iterable[str]:

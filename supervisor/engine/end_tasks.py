@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 log = get_log(__name__)
 
-NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
+NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set for the supervisors"
 DEAD_LETTER_QUEUE = "on_end"
 """The name under which `handoff dead` lists tasks that could not be sent."""
 _IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.events import (
+    EndTaskTried,
+    Event,
+    JobStatus,
+    RetryRequested,
+    WebhookTried,
+)
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.cli.show import show
@@ -221,6 +227,26 @@ def test_a_missing_specialist_is_named_with_some_waiting_steps_and_the_number_of
 
     waits = next(note for note in notes if "a worker of `researcher`" in note)
     assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits
+
+
+def test_the_newest_failed_try_to_report_the_end_is_a_note_until_a_retry_of_the_job(
+    shell: Shell,
+) -> None:
+    job_id = shell.submit()
+    note = "the task at the end was not sent: try 2 of 6: the broker is away"
+    failed_try = EndTaskTried(attempt=2, delivered=False, detail="the broker is away", end=2)
+    later_events: tuple[tuple[Event, bool], ...] = (
+        (failed_try, True),
+        (WebhookTried(attempt=1, delivered=True, end=2), True),
+        (failed_try.model_copy(update={"attempt": 3, "under_way": True}), True),
+        (RetryRequested(), False),
+        (failed_try, True),
+        (failed_try.model_copy(update={"delivered": True}), False),
+    )
+
+    for event, is_noted in later_events:
+        shell.store.journal.append(job_id, event)
+        assert (note in build_outline(shell.store, job_id).notes) is is_noted
 
 
 @pytest.mark.parametrize(
