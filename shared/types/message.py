@@ -248,8 +248,8 @@ def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, .
 
 
 def _list_members(kind: type[BaseModel], place: Sequence[int | str]) -> str:
-    """Return the end of a message about a value that is no member of an enumeration: the members,
-    as a program writes them.
+    """Return the end of a message about a value that is not a member of an enumeration: the
+    members, as a program writes them.
     """
     *outer, name = [part for part in place if isinstance(part, str)]
     message_type = _find_message_type(kind, outer)

@@ -94,7 +94,8 @@ def _check_id(name: str, value: object) -> None:
 
 def _check_text(name: str, value: object) -> None:
     """Raise UserError if a value is not a text that can be encoded."""
-    check_type(name, value, str)
+    if not isinstance(value, str):
+        raise UserError(f"{name} must be of type str, not {get_public_name(type(value))}")
     if has_lone_surrogate(value):
         raise UserError(f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)")
 
