@@ -203,8 +203,8 @@ class _Handlers:
             access = self._access_of(context, tool.level)
             if params.name == SUBMIT and _supports_tasks(context):
                 body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
-                job_id = (await submit_body(access, body)).job_id
-                return (await read_new_task(access, job_id)).on_the_wire()
+                submitted = await submit_body(access, body)
+                return (await read_new_task(access, JobId(submitted.job_id))).on_the_wire()
             return await run_tool(access, tool, params.arguments)
         except (Problem, HandoffError) as error:
             return build_error_result(convert_error(error).detail)
