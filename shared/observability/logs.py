@@ -43,7 +43,9 @@ _MESSAGE = re.compile(
 for a message.
 """
 _NO_BROKER = "consumer: Cannot connect to "
-"""Begin of Celery's line about a broker that cannot be reached. Celery repeats it with each try."""
+"""The beginning of Celery's line about a broker that cannot be reached. Celery repeats the line
+with each try.
+"""
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,

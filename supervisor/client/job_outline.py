@@ -58,7 +58,7 @@ _DELIVERIES = {
     "webhook_tried": "the webhook was not delivered",
     "end_task_tried": "the task at the end was not sent",
 }
-"""What failed, by the type of the event."""
+"""The failed action, by the type of the event."""
 
 
 class JobOutline(Message):
