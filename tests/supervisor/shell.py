@@ -50,7 +50,8 @@ from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import a_spec
 
-SETTINGS = Settings(offline=True)
+SETTINGS = Settings(offline=True, lease_s=3_600)
+"""A lease outlasts each test, also on a busy machine."""
 
 
 class DyingDispatcher(Dispatcher):

@@ -4,6 +4,7 @@ one bad file does not stop the others.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -68,15 +69,18 @@ def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
-
     slow = tmp_path / "slow.pdf"
     slow.write_bytes(_with_very_long_page())
-    (tmp_path / "next.pdf").write_bytes(pdf_with("next"))
+    following = tmp_path / "next.pdf"
+    following.write_bytes(pdf_with("next"))
+    started = time.perf_counter()
+    list(extract_texts([heavy(following)]))
+    timeout_s = 2 + round(5 * (time.perf_counter() - started))  # on a busy machine it is longer
 
-    outcomes = list(extract_texts([heavy(slow), heavy(tmp_path / "next.pdf")], timeout_s=2))
+    outcomes = list(extract_texts([heavy(slow), heavy(following)], timeout_s=timeout_s))
 
     assert isinstance(outcomes[0], DocumentRefused)
-    assert "takes longer than 2 s" in str(outcomes[0])
+    assert f"takes longer than {timeout_s} s" in str(outcomes[0])
     assert outcomes[1] == "next"
 
 
