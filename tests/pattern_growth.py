@@ -80,8 +80,12 @@ def fast_growing(pattern: re.Pattern[Any], *, is_search: bool) -> Repetition | N
             smaller = SIZES[number - 1] if number else 0
             limit = MAX_GROWTH * max(before, MIN_S) * size / max(smaller, 1)
             if number and seconds > limit:
+                # Other programs often disturb a single measurement of a short time.
+                seconds = _measure_shortest(pattern, repetition, size, is_search=is_search)
+                before = _measure_shortest(pattern, repetition, smaller, is_search=is_search)
+                limit = MAX_GROWTH * max(before, MIN_S) * size / smaller
                 checks = (_grows(pattern, repetition, size, is_search) for _ in range(CHECKS))
-                if all(checks):
+                if seconds > limit and all(checks):
                     return repetition
             before = seconds
     return None
@@ -93,14 +97,20 @@ def _grows(pattern: re.Pattern[Any], repetition: Repetition, size: int, is_searc
     The size is doubled until the time can be measured, because other programs disturb the
     measurement of a short time.
     """
-
-    def shortest(chars: int) -> float:
-        return min(_seconds(pattern, repetition, chars, is_search=is_search) for _ in range(TRIES))
-
     large = size
-    while large < MAX_SIZE and shortest(large) < MEASURABLE_S:
+    while large < MAX_SIZE:
+        if _seconds(pattern, repetition, large, is_search=is_search) >= MEASURABLE_S:
+            break
         large *= 2
-    return shortest(large) > MAX_GROWTH * 4 * max(shortest(large // 4), MIN_S)
+    small_s = _measure_shortest(pattern, repetition, large // 4, is_search=is_search)
+    large_s = _measure_shortest(pattern, repetition, large, is_search=is_search)
+    return large_s > MAX_GROWTH * 4 * max(small_s, MIN_S)
+
+
+def _measure_shortest(
+    pattern: re.Pattern[Any], repetition: Repetition, size: int, *, is_search: bool
+) -> float:
+    return min(_seconds(pattern, repetition, size, is_search=is_search) for _ in range(TRIES))
 
 
 def _seconds(
