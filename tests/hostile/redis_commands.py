@@ -310,10 +310,3 @@ WITHOUT_KEY_PERMISSIONS: tuple[Command, ...] = (
     ("LPUSH", "submissions", "{}"),
 )
 """Further commands that a worker may not run there."""
-
-
-def name_of(case: str | Command) -> str:
-    """Return the name of a case: the user or the command."""
-    if isinstance(case, str):
-        return case
-    return " ".join(case)[:60]
