@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import process_time
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from handoff_queue.shared.agent.markdown_answer import (
     with_notes,
     without_notes,
 )
-from tests.machine_pace import slowdown
+from tests.machine_pace import measure
 
 WORK = "It is written in Rust. [c1]"
 BLOCK = '<notes>\n[c1] qdrant.md: "It is written in Rust."\n</notes>'
@@ -292,10 +291,7 @@ def test_every_text_is_read(pieces: list[str]) -> None:
 @pytest.mark.parametrize("piece", ["[c1] ", '"', ": ", "a:\n", ".", "|", "<notes>\n", "`", "[1]"])
 def test_a_long_answer_is_read_in_linear_time(piece: str) -> None:
     text = f"<notes>\n[c1] a.md: {piece * (100_000 // len(piece))}"
-    started = process_time()
-    read_noted_answer(text)
-    without_notes(text)
-    assert process_time() - started < 2 * slowdown()
+    assert measure(lambda: (read_noted_answer(text), without_notes(text)), limit_s=2) < 2
 
 
 @pytest.mark.parametrize(
@@ -322,9 +318,8 @@ def test_a_text_with_words_in_quotation_marks_is_not_a_source() -> None:
 
 
 def test_the_end_of_a_quote_is_found_in_linear_time() -> None:
-    started = process_time()
-    noted(f'[c1] a.md: "It{" " * 50_000}"{" " * 50_000}has (three) pumps')
-    assert process_time() - started < 2 * slowdown()
+    notes = f'[c1] a.md: "It{" " * 50_000}"{" " * 50_000}has (three) pumps'
+    assert measure(lambda: noted(notes), limit_s=2) < 2
 
 
 def test_a_line_behind_the_status_is_not_part_of_it() -> None:

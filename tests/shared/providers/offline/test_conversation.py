@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
 from handoff_queue.shared.providers.offline.conversation import RequestParts, iterate_objects
-from tests.machine_pace import slowdown
+from tests.machine_pace import measure
 
 BACKSLASH = "\\"
 
@@ -34,12 +32,9 @@ def test_tags_without_an_end_take_little_time(material: str) -> None:
         "max_tokens": 100,
         "messages": [{"role": "user", "content": f"<task>Compare the pumps.</task> {material}"}],
     }
-    before = time.process_time()
 
-    conversation = RequestParts.from_request(request)
-
-    assert time.process_time() - before < 2 * slowdown()
-    assert conversation.task == "Compare the pumps."
+    assert measure(lambda: RequestParts.from_request(request), limit_s=2) < 2
+    assert RequestParts.from_request(request).task == "Compare the pumps."
 
 
 def test_a_result_that_is_nested_too_deeply_is_a_text() -> None:
