@@ -28,6 +28,7 @@ from handoff_queue.shared.types.events import (
     AnsweredCall,
     Approved,
     CancelRequested,
+    Rejected,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
@@ -185,6 +186,29 @@ def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server
     finish(again)
     for store in stores.values():
         store.connection.close()
+
+
+def test_no_worker_of_another_agent_closes_a_question_about_a_call(server: Server) -> None:
+    with (
+        server.store("client") as client,
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        server.connected_as("worker-writer") as attacker,
+    ):
+        job_id, handoff_id = a_job(supervisor), HandoffId("find.1")
+        issue(supervisor, job_id, handoff_id, role="analyst")
+        ask(granted_claim(worker, job_id, handoff_id))
+        asked = supervisor.journal.read(job_id)[-1].version
+        call = AnsweredCall(handoff_id=handoff_id, call_id="toolu_1")
+        rejected = Rejected(asked=asked, call=call)
+
+        attacker.hdel(keys.progress(job_id), f"approval:{asked}")
+        attacker.hset(keys.progress(job_id), "calls", "")
+
+        assert answer_call(client.connection, client.trust, job_id, rejected, handoff_id, [])
+        again = granted_claim(worker, job_id, handoff_id)
+        assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=False)}
+        finish(again)
 
 
 def test_a_process_that_names_an_unknown_handoff_is_not_an_attacker(server: Server) -> None:
