@@ -137,8 +137,11 @@ class _LazySupervisor:
 def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
     """Start the process and build the parts of its supervisor."""
     process = start_process("handoff-supervisor", settings, make_model)
-    if settings.check_specialists:
-        process.store.presence.accept_only(_compute_file_digests(settings))
+    if settings.check_specialists or process.store.trust.is_on:
+        digests = _compute_file_digests(settings)
+        process.store.presence.compare_with(digests)
+        if settings.check_specialists:
+            process.store.presence.accept_only(digests)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app, process.store.trust, process.store.connection.sealing)
     webhook_secret = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
@@ -24,7 +24,7 @@ from handoff_queue.shared.trust.announcement_signatures import (
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, get_queue
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, SUPERVISOR_QUEUE, get_queue
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -110,6 +110,10 @@ class ServedSpecialist:
     """The tools of the specialist that are not safe to repeat, or its Celery task if that task
     is not safe to repeat.
     """
+    is_only_announced: bool = False
+    """True if this supervisor has no file with these contents: a worker that was taken over may
+    have written them.
+    """
 
 
 @dataclass(slots=True)
@@ -128,9 +132,16 @@ class _ServedVersion:
         return len(votes), len(self.announcements), self.spec.content_digest
 
 
-def find_acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
-    """Return the specialists that have a tool or a task with effects."""
-    names: set[str] = set()
+def find_acting(
+    served: Mapping[str, ServedSpecialist], planned: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the specialists that have a tool or a task with effects.
+
+    Args:
+        planned: specialists that a planner was offered. Those that no worker announces any more are
+            among the returned ones, because their tools are not known.
+    """
+    names = {*planned} - {*served, CHILD_JOB_SPECIALIST}
     for name, specialist in served.items():
         if specialist.effects:
             names.add(name)
@@ -163,6 +174,7 @@ class PresenceStore:
         self._connection = connection
         self._trust = trust
         self._accepted: Mapping[str, str] | None = None
+        self._own_files: Mapping[str, str] | None = None
         self._read_at = -GOOD_FOR_S
         self._served: dict[str, ServedSpecialist] = {}
 
@@ -173,6 +185,15 @@ class PresenceStore:
             digests: the digest of each specialist, by its name.
         """
         self._accepted = digests
+
+    def compare_with(self, digests: Mapping[str, str]) -> None:
+        """Compare announced specialists with the files of this supervisor: see
+        `ServedSpecialist.is_only_announced`.
+
+        Args:
+            digests: the digest of each specialist, by its name.
+        """
+        self._own_files = digests
 
     def announce(self, announcement: Announcement) -> None:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
@@ -472,9 +493,10 @@ class PresenceStore:
             depth, paused_handoffs, stored_pause = parts
             pause = parse_pause(stored_pause) if stored_pause else None
             all_versions = list(versions_by_name[name].values())
-            specialists[name] = _merge_versions(
-                all_versions, int(depth) + int(paused_handoffs), pause
-            )
+            merged = _merge_versions(all_versions, int(depth) + int(paused_handoffs), pause)
+            if self._own_files is not None and self._own_files.get(name) != merged.digest:
+                merged = replace(merged, is_only_announced=True)
+            specialists[name] = merged
         return specialists
 
 

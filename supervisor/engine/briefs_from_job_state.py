@@ -12,6 +12,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import Role
+from handoff_queue.shared.types.origins import WEB, Origin
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
@@ -72,6 +73,8 @@ class RoleTask(NamedTuple):
     """The steps whose results the role sees."""
     schema: Mapping[str, Any]
     """JSON Schema of its answer."""
+    origins: tuple[Origin, ...] = ()
+    """Origins of the brief, in addition to those of the job."""
 
 
 def _describe_state(step: StepState) -> str:
@@ -111,6 +114,15 @@ class RoleBriefs:
             spec = specialist.spec
             candidates.append(Candidate(name, spec.description, spec.tools, specialist.queued))
         return candidates
+
+    def _find_origins_of_candidates(self, state: JobState) -> tuple[Origin, ...]:
+        """Return the origin of the words that only workers have announced, if a planner reads such
+        words. They count as a text of the web, so that they cannot make another agent act.
+        """
+        specialists = self.get_usable_specialists(state).values()
+        if any(specialist.is_only_announced for specialist in specialists):
+            return (WEB,)
+        return ()
 
     def _list_candidates_and_child_job(self, state: JobState) -> list[Candidate]:
         """Return the served specialists and, where allowed, a child job."""
@@ -178,7 +190,8 @@ class RoleBriefs:
             helpers = self._list_candidates(state)
         text = build_needs_brief(request, plan, needs, helpers, count_steps_left(state))
         schema = NeedsFormat(tuple(needs), _list_candidate_names(helpers)).schema
-        return RoleTask(text, tuple(with_result), schema)
+        origins = self._find_origins_of_candidates(state) if helpers else ()
+        return RoleTask(text, tuple(with_result), schema, origins)
 
     def _build_replanning_task(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the replanner's task to change the plan after new results."""
@@ -203,7 +216,8 @@ class RoleBriefs:
         )
         names = _list_candidate_names(candidates)
         schema = build_patch_schema(names, find_patchable_steps(state), new_steps_left)
-        return RoleTask(text, (*plan.given, *settled_steps), schema)
+        about = (*plan.given, *settled_steps)
+        return RoleTask(text, about, schema, self._find_origins_of_candidates(state))
 
     def _build_assessment_task(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the assessor's task to review a round of results."""
@@ -253,7 +267,8 @@ class RoleBriefs:
             self._load_rejected_plans(state),
             self._build_job_context(state),
         )
-        return RoleTask(text, given_steps, plan_format.schema)
+        origins = self._find_origins_of_candidates(state)
+        return RoleTask(text, given_steps, plan_format.schema, origins)
 
     def _build_job_context(self, state: JobState) -> JobContext:
         """Return the job's inputs and the request of the job that it follows."""

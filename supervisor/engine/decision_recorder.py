@@ -309,6 +309,7 @@ class DecisionRecorder:
             task=task.brief,
             about=task.about,
             schema=task.schema,
+            origins=task.origins,
         )
         text = handoff.to_json()
         writes.role = RoleHandoff(handoff, text)
@@ -345,7 +346,9 @@ class DecisionRecorder:
     def _patch_plan(self, state: JobState, command: PatchPlan, writes: UnitOfWork) -> None:
         texts = self._loader.load_texts(state, [command.proposal], writes)
         plan = self._loader.plan(state, writes)
-        acts = find_acting(self._store.presence.load_served_specialists())
+        patch = texts.get_patch(command.proposal)
+        planned = [step.specialist for step in (*patch.add, *patch.change)] if patch else []
+        acts = find_acting(self._store.presence.load_served_specialists(), planned)
         event, changed_plan = make_patch_event(state, plan, command.proposal, texts, acts)
         if changed_plan is not None:
             writes.add_payload(changed_plan)

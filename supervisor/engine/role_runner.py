@@ -177,9 +177,13 @@ class RoleRunner:
         digests = [request.digest]
         acts: Collection[str] = ()
         if handoff.assigned_to == Role.PLANNER:
-            acts = find_acting(self._attempts.store.presence.load_served_specialists())
+            planned: tuple[str, ...] = ()
             if state.plan:
                 digests.append(state.plan.plan.digest)
+            else:
+                planned = find_plan_specialists(handoff.expected_output_format)
+            served = self._attempts.store.presence.load_served_specialists()
+            acts = find_acting(served, planned)
         earlier = [ref.digest for ref in list_earlier_results(handoff, state)]
         stored_texts = self._attempts.payload_cache.get_payloads(
             state.job_id, digests, results=earlier

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, PLANNING_ROLES, Role
+from handoff_queue.shared.types.origins import WEB, Origin, union
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import to_microusd
@@ -148,6 +149,10 @@ def build_step_handoff(
         form = dict(answer_schema)
     else:
         form = planned_spec.output_schema
+    origins = find_step_origins(state, step.id, inputs)
+    if form not in (spec.output_schema, answer_schema):
+        # the worker of another specialist has announced the words in the schema
+        origins = union(origins, (WEB,))
     task = with_requirements(state, step.id, _build_task(step, unfinished), MAX_TASK_CHARS)
     feedback = [texts.build_feedback(step.id, remark) for remark in list_remarks(state, step.id)]
     max_turns = _compute_max_turns(state, spec)
@@ -176,7 +181,7 @@ def build_step_handoff(
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
-        origins=find_step_origins(state, step.id, inputs),
+        origins=origins,
         batch_until=compute_batch_end(state, step.id),
         request=get_user_request(state),
     )
@@ -221,13 +226,16 @@ def _list_allowed_effects(
 
     Helpers and steps of a child job may use none, because no person approves them before they
     begin. A specialist that replaces a child job may use none either, because the child job had
-    none. Any other replacement may only use tools of the planned specialist.
+    none. Any other replacement may only use tools of the planned specialist, and none if the plan
+    says that the step does not act. A worker announces the tools of its specialist, and the person
+    who approves acting steps was not asked about such a step.
     """
-    is_of_child_job = state.steps[step_id].outline.specialist == CHILD_JOB_SPECIALIST
+    outline = state.steps[step_id].outline
+    is_of_child_job = outline.specialist == CHILD_JOB_SPECIALIST
     if state.submitted.parent or is_of_child_job or step_id in find_helpers(state):
         return ()
     if planned_spec is not spec:
-        return planned_spec.tools
+        return planned_spec.tools if outline.acts else ()
     return None
 
 
@@ -249,11 +257,13 @@ def build_role_handoff(
     task: str,
     about: tuple[StepId, ...],
     schema: Mapping[str, Any],
+    origins: Sequence[Origin] = (),
 ) -> AgentHandoff:
     """Return the handoff for a role of the supervisor.
 
     Args:
         about: the steps whose results the role sees.
+        origins: origins of the task, in addition to those of the job.
     """
     step_id = StepId(spec.name)
     deadline = state.role_deadline
@@ -279,7 +289,7 @@ def build_role_handoff(
         limits=_build_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
         depth=state.submitted.depth,
-        origins=find_job_origins(state),
+        origins=union(find_job_origins(state), origins),
         batch_until=compute_role_batch_end(state, spec.name),
     )
 

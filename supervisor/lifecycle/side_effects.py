@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.plan_validation import find_steps_after_review
 from handoff_queue.shared.types.step import AFTER_REVIEW, Step
@@ -125,9 +126,14 @@ def _may_act(step: StepState, observations: Observations) -> bool:
     """Return whether a step may have an effect, by its plan or by the planned specialist's
     tools. A specialist that replaces the planned one has the same capability, and its handoff
     allows no other tool with an effect (`acts_with`).
+
+    The tools of a specialist that no worker announces are not known. A worker of another specialist
+    may have removed the announcement.
     """
     outline = step.outline
-    return bool(outline.acts or outline.after or outline.specialist in observations.acting)
+    is_known = outline.specialist in (*observations.specialists, CHILD_JOB_SPECIALIST)
+    is_acting = outline.specialist in observations.acting or not is_known
+    return bool(outline.acts or outline.after or is_acting)
 
 
 def has_open_condition(step: StepState) -> bool:

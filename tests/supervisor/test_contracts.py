@@ -35,8 +35,11 @@ def classifier_spec(**changes: Any) -> SpecialistSpec:
     return a_spec(name="classifier").model_copy(update={"output_schema": LABEL, **changes})
 
 
-def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHandoff:
+def handoff_to(
+    stand_in: SpecialistSpec, contract: SpecialistSpec, acting: frozenset[str] = frozenset()
+) -> AgentHandoff:
     job = SimulatedJob()
+    job.acting = acting
     job.advance()
     job.make_plan(a_plan(a=""))
     step = Step(id=StepId("a"), specialist=stand_in.name, task="Classify it.")
@@ -62,7 +65,9 @@ def test_a_stand_in_may_spend_no_more_than_the_planned_specialist(
 
 def test_a_substitute_gets_no_effects_that_the_planned_specialist_does_not_have() -> None:
     stand_in = a_spec("send_mail", name="generalist")
-    assert handoff_to(stand_in, classifier_spec(tools=("now",))).acts_with == ("now",)
+    acting = frozenset({"researcher"})  # the specialist of the plan
+    assert handoff_to(stand_in, classifier_spec(tools=("now",)), acting).acts_with == ("now",)
+    assert handoff_to(stand_in, classifier_spec(tools=("send_mail",))).acts_with == ()
     assert handoff_to(stand_in, stand_in).acts_with is None
 
 
