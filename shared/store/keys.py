@@ -19,7 +19,7 @@ millisecond. `lua/commit.lua` writes it.
 """
 SERVING = f"{PREFIX}serving"
 """zset: `queue/process` -> Unix ms at which the announcement expires that the process serves
-the queue. A supervisor serves `supervisor`.
+the queue. A supervisor serves `supervisor`. Every worker may change it, so it is for lists only.
 """
 UNPLANNED = f"{PREFIX}unplanned"
 """zset: names of specialists, with spaces between; empty: any -> Unix ms at which the newest
@@ -346,9 +346,18 @@ def spending(number: int | str) -> str:
     return f"{PREFIX}spending:{number}"
 
 
-def worker(worker_id: str) -> str:
-    """string: `Announcement` of one worker as JSON."""
-    return f"{PREFIX}worker:{worker_id}"
+def worker(agent: str, worker_id: str) -> str:
+    """string: `Announcement` of one worker as JSON. The agent is the first specialist of the worker.
+    Workers of other specialists may neither write nor remove it.
+    """
+    return f"{PREFIX}worker:{agent}/{worker_id}"
+
+
+def announced(agent: str) -> str:
+    """zset: worker with an announcement at `handoff:worker:AGENT/WORKER` -> Unix ms at which the
+    announcement expires.
+    """
+    return f"{PREFIX}announced:{agent}"
 
 
 def supervisor(worker_id: str) -> str:

@@ -200,15 +200,20 @@ class PresenceStore:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             signed_text = sign_announcement(self._trust, announcement, self._connection.now())
-            pipe.set(keys.worker(announcement.worker), signed_text, ex=ANNOUNCED_FOR_S)
-            self._serve(pipe, _build_members(announcement))
+            specialist = _find_first_specialist(announcement)
+            worker = announcement.worker
+            pipe.set(keys.worker(specialist, worker), signed_text, ex=ANNOUNCED_FOR_S)
+            self._add_members(pipe, keys.announced(specialist), [worker])
+            self._add_members(pipe, keys.SERVING, _build_members(announcement))
             pipe.execute()
 
     def withdraw(self, announcement: Announcement) -> None:
         """Withdraw the announcement of a worker that takes no more messages."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.delete(keys.worker(announcement.worker))
+            specialist = _find_first_specialist(announcement)
+            pipe.delete(keys.worker(specialist, announcement.worker))
+            pipe.zrem(keys.announced(specialist), announcement.worker)
             pipe.zrem(keys.SERVING, "", *_build_members(announcement))
             pipe.execute()
 
@@ -222,7 +227,7 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             if node is not None:
                 pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
-            self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
+            self._add_members(pipe, keys.SERVING, [f"{SUPERVISOR_QUEUE}/{name}"])
             pipe.hget(keys.CAPS, "since")
             since = pipe.execute()[-1] or b"0"
         if since.isdigit():
@@ -237,16 +242,16 @@ class PresenceStore:
             pipe.delete(keys.supervisor(name))
             pipe.execute()
 
-    def _serve(self, pipe: Any, members: Sequence[str]) -> None:
-        """Add commands to the pipeline that announce members of `keys.SERVING`, and that remove
+    def _add_members(self, pipe: Any, key: str, members: Sequence[str]) -> None:
+        """Add commands to the pipeline that announce members of a sorted set, and that remove
         expired members and members that expire too late.
         """
         now = self._connection.now()
-        pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
-        pipe.zremrangebyscore(keys.SERVING, f"({now * 1000 + MAX_ANNOUNCEMENT_MS}", "+inf")
+        pipe.zremrangebyscore(key, "-inf", now * 1000)
+        pipe.zremrangebyscore(key, f"({now * 1000 + MAX_ANNOUNCEMENT_MS}", "+inf")
         if members:
-            pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
-            pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
+            pipe.zadd(key, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
+            pipe.expire(key, ANNOUNCED_FOR_S)
 
     def announce_unplanned_job(
         self, job_id: JobId, specialists: Collection[str], check_at: float
@@ -334,8 +339,8 @@ class PresenceStore:
         """Return whether this process has no keys, and a live worker signs its messages."""
         if self._trust.is_on:
             return False
-        texts = self._read_texts_of_workers().values()
-        return any(get_announcement_text(text) is not text for text in texts)
+        texts = self._read_texts_of_workers()
+        return any(get_announcement_text(text) is not text for _, text in texts)
 
     def read_refused_announcements(self) -> list[RefusedAnnouncement]:
         """Return the announcements of live workers that do not count."""
@@ -343,7 +348,7 @@ class PresenceStore:
         if not self._trust.is_on and self._accepted is None:
             return refused_announcements
         now = self._connection.now()
-        for worker, text in self._read_texts_of_workers().items():
+        for worker, text in self._read_texts_of_workers():
             try:
                 self._read_accepted(text, now)
             except UntrustedMessage as error:
@@ -354,16 +359,17 @@ class PresenceStore:
                 continue  # a worker of another version has signed it
         return refused_announcements
 
-    def _read_texts_of_workers(self) -> dict[str, bytes]:
-        """Return the announcement of each live worker by its name, in order. An announcement that
-        has just expired is left out.
+    def _read_texts_of_workers(self) -> list[tuple[str, bytes]]:
+        """Return the name and the announcement of each live worker. An announcement that has just
+        expired is left out.
         """
         _, workers = self._list_live_names()
-        announced_values = self._read_announced_values(list(map(keys.worker, workers)))
-        texts: dict[str, bytes] = {}
-        for worker, text in zip(workers, announced_values, strict=True):
+        announced_at = [keys.worker(specialist, name) for specialist, name in workers]
+        announced_values = self._read_announced_values(announced_at)
+        texts: list[tuple[str, bytes]] = []
+        for (_, name), text in zip(workers, announced_values, strict=True):
             if text is not None:
-                texts[worker] = text
+                texts.append((name, text))
         return texts
 
     def _read_signed_announcements(self) -> list[SignedAnnouncement]:
@@ -375,7 +381,8 @@ class PresenceStore:
             except UntrustedMessage as error:
                 raise MalformedMessage(str(error)) from error
 
-        return read_entries(self._read_texts_of_workers().values(), read, keys.worker("*"))
+        texts = [text for _, text in self._read_texts_of_workers()]
+        return read_entries(texts, read, keys.worker("*", "*"))
 
     def _read_accepted(self, text: bytes, now: float) -> SignedAnnouncement:
         """Return an announcement that counts. Raises as `read_announcement`."""
@@ -391,14 +398,14 @@ class PresenceStore:
     def list_processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
         supervisors, workers = self._list_live_names()
-        texts = self._read_announced_values(
-            [*map(keys.supervisor, supervisors), *map(keys.worker, workers)]
-        )
+        announced_at = [keys.supervisor(name) for name in supervisors]
+        announced_at += [keys.worker(specialist, name) for specialist, name in workers]
+        texts = self._read_announced_values(announced_at)
         of_supervisors, of_workers = texts[: len(supervisors)], texts[len(supervisors) :]
         processes: list[LiveProcess] = []
         for name, text in zip(supervisors, of_supervisors, strict=True):
             processes.append(LiveProcess("supervisor", name, parse_node(text)))
-        for name, text in zip(workers, of_workers, strict=True):
+        for (_, name), text in sorted(zip(workers, of_workers, strict=True), key=_get_worker):
             processes.append(LiveProcess("worker", name, parse_node(text)))
         return processes
 
@@ -406,24 +413,48 @@ class PresenceStore:
         """Return the names of the queues that live processes serve."""
         return frozenset(member.partition("/")[0] for member in self._list_live_members())
 
-    def _list_live_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the live supervisors and of the live workers, each in order."""
+    def _list_live_names(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Return the names of the live supervisors in order, and the first specialist and the name
+        of each live worker.
+
+        Every worker may remove members of `keys.SERVING`. So the specialists come from the keyring
+        if it names all. A worker that was taken over may announce any number of workers under its
+        own specialist. So the first worker of each specialist comes first, then the second of each.
+        """
         supervisors: set[str] = set()
-        workers: set[str] = set()
+        specialists: set[str] = set()
         for member in self._list_live_members():
             queue, _, name = member.partition("/")
             if queue == SUPERVISOR_QUEUE:
                 supervisors.add(name)
             else:
-                workers.add(name)
-        return sorted(supervisors), sorted(workers)
+                specialists.add(queue)
+        names = self._trust.list_specialists()
+        if names is None:
+            names = sorted(specialists)
+        workers: list[tuple[int, str, str]] = []
+        for specialist, members in zip(names, self._list_members_of(names), strict=True):
+            for place, worker in enumerate(members):
+                workers.append((place, specialist, worker))
+        return sorted(supervisors), [(name, worker) for _, name, worker in sorted(workers)]
 
     def _list_live_members(self) -> list[str]:
         """Return the members of `keys.SERVING` that have not expired."""
+        return self._list_members([keys.SERVING])[0]
+
+    def _list_members_of(self, specialists: Sequence[str]) -> list[list[str]]:
+        """Return the live workers that are announced under each of these specialists, in order."""
+        if not specialists:
+            return []
+        return [sorted(members) for members in self._list_members(map(keys.announced, specialists))]
+
+    def _list_members(self, sets: Iterable[str]) -> list[list[str]]:
+        """Return the members of sorted sets that have not expired."""
+        set_keys = list(sets)
         now_ms = int(self._connection.now() * 1000)
         limits = [now_ms, now_ms + MAX_ANNOUNCEMENT_MS, MAX_READ]
-        (members,) = self._connection.run_script("list_members", [keys.SERVING], limits)
-        return list(map(parse_name, members))
+        lists = self._connection.run_script("list_members", set_keys, limits * len(set_keys))
+        return [list(map(parse_name, members)) for members in lists]
 
     def _read_announced_values(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
@@ -471,7 +502,7 @@ class PresenceStore:
         return self._served
 
     def _read(self) -> dict[str, ServedSpecialist]:
-        """Read the served specialists from Redis, in two round trips."""
+        """Read the served specialists from Redis, in a few round trips."""
         versions_by_name: dict[str, dict[str, _ServedVersion]] = {}
         for signed in self._read_signed_announcements():
             for spec in signed.announcement.specialists:
@@ -546,6 +577,19 @@ def parse_node(text: bytes | None) -> Node | None:
         return Node.from_json(get_announcement_text(text or b""))
     except MalformedMessage:
         return None
+
+
+def _find_first_specialist(announcement: Announcement) -> str:
+    """Return the first specialist that a worker serves, or else the first one that it cannot serve
+    on its machine.
+    """
+    names = [*(spec.name for spec in announcement.specialists), *announcement.not_served, ""]
+    return names[0]
+
+
+def _get_worker(entry: tuple[tuple[str, str], object]) -> str:
+    (_, name), _ = entry
+    return name
 
 
 def _build_members(announcement: Announcement) -> list[str]:

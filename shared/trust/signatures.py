@@ -33,6 +33,7 @@ from handoff_queue.shared.trust.key_files import (
     read_private_keys,
 )
 from handoff_queue.shared.trust.keyring import (
+    EVERY_SPECIALIST,
     SUPERVISOR_RIGHTS,
     WORKER_RIGHTS,
     Identity,
@@ -462,6 +463,18 @@ class Trust:
                 if holder is not None and holder.name == name:
                     return file
         return None
+
+    def list_specialists(self) -> list[str] | None:
+        """Return all specialists that a worker with a key may announce, sorted. None: there is no
+        keyring, or a key is for the workers of every specialist.
+        """
+        if not self.is_on:
+            return None
+        self._reload_changed_keys()
+        names: set[str] = set()
+        for identity in self._keyring.identities.values():
+            names.update(identity.specialists)
+        return None if EVERY_SPECIALIST in names else sorted(names)
 
     def check_worker(self, specialists: Sequence[str]) -> None:
         """Check that this process may do the work of these specialists.

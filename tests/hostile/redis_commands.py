@@ -113,6 +113,12 @@ ANALYSTS_DRAFT = keys.draft(JobId(OTHER_JOB), "analyst", HandoffId("a.1"))
 PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
 TEAMS_HANDOFF = keys.handoff(JobId(OTHER_JOB), CHILD_JOB_SPECIALIST, HandoffId("team.1"))
 HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
+    ("SET", keys.worker("writer", "h:1"), "{}"),
+    ("DEL", keys.worker("writer", "h:1")),
+    ("ZADD", keys.announced("writer"), "1", "h:1"),
+    ("ZREM", keys.announced("writer"), "h:1"),
+    ("ZREMRANGEBYSCORE", keys.announced("writer"), "-inf", "+inf"),
+    ("EXPIRE", keys.announced("writer"), "0"),
     ("HGET", TEAMS_HANDOFF, "digest"),
     ("HMGET", TEAMS_HANDOFF, "result"),
     ("HMGET", WRITERS_HANDOFF, "state"),
@@ -191,7 +197,7 @@ FLEET: tuple[Command, ...] = (
     ("HSET", keys.SCHEDULES, "a/default", "{}"),
     ("GET", keys.schedule_job("a")),
     ("SET", keys.supervisor("h:1"), "{}"),
-    ("GET", keys.worker("h:1")),
+    ("GET", keys.worker("writer", "h:1")),
     ("LRANGE", keys.DEAD, "0", "-1"),
     ("LRANGE", keys.SCORES, "0", "-1"),
     ("LPUSH", keys.history("writer"), "{}"),
@@ -243,7 +249,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         ("DEL", keys.AUDIT),
         ("HSET", keys.CAPS, "day_usd", "9"),
         ("HSET", keys.PAUSED, "writer", "{}"),
-        ("SET", keys.worker("h:1"), "{}"),
+        ("SET", keys.worker("writer", "h:1"), "{}"),
         ("SET", keys.supervisor("h:1"), "{}"),
         ("ZADD", keys.SERVING, "1", "writer/h:1"),
         ("LPUSH", "writer", "{}"),
@@ -255,7 +261,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         *ADMINISTRATION,
         *SEARCHES[:4],
         ("HSET", keys.CAPS, "day_usd", "9"),
-        ("SET", keys.worker("h:1"), "{}"),
+        ("SET", keys.worker("writer", "h:1"), "{}"),
         ("SET", keys.supervisor("h:1"), "{}"),
         ("LPUSH", "writer", "{}"),
         ("RPOP", "writer"),
@@ -268,7 +274,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         ("HSET", keys.TOKENS, "a", "{}"),
         ("SET", keys.requests("a", 1), "0"),
         ("XRANGE", keys.AUDIT, "-", "+"),
-        ("DEL", keys.worker("h:1"), "{}"),
+        ("DEL", keys.worker("writer", "h:1"), "{}"),
     ),
     "flower": (
         *ADMINISTRATION,

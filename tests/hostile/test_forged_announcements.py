@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.store import keys as redis_keys
+from handoff_queue.shared.store import presence
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
@@ -99,8 +100,37 @@ def test_only_workers_announce_specialists(store: Store, keys: Path, identity: s
     )
     announce(store.connection, Trust(), announcement("x1"))
     forged = honest.replace(honest.split('"signature": "')[1][:-2], signature)
-    store.connection.redis.set(redis_keys.worker("x1"), forged, ex=ANNOUNCED_FOR_S)
+    store.connection.redis.set(redis_keys.worker("researcher", "x1"), forged, ex=ANNOUNCED_FOR_S)
     assert served(store.connection, keys) == {}
+
+
+def test_a_worker_hides_no_announcement_of_another_specialist(store: Store, keys: Path) -> None:
+    """Every worker may change the list of served queues. Its own announcements are many."""
+    announce(store.connection, trust_of(keys, "worker-researcher"), announcement("w1"))
+    attacker = trust_of(keys, "worker-analyst")
+    announce(store.connection, attacker, *(announcement(f"a{n}", "analyst") for n in range(30)))
+    until_ms = int(store.connection.now() * 1000) + 10_000
+    junk = {f"x{number}/x": until_ms for number in range(20_000)}
+
+    store.connection.redis.delete(redis_keys.SERVING)
+    assert sorted(served(store.connection, keys)) == ["analyst", "researcher"]
+    store.connection.redis.zadd(redis_keys.SERVING, junk)
+    assert sorted(served(store.connection, keys)) == ["analyst", "researcher"]
+    store.connection.redis.delete(redis_keys.SERVING)
+
+
+def test_long_announcements_of_a_worker_hide_no_announcement_of_another_specialist(
+    store: Store, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "MAX_READ_BYTES", 100_000)
+    announce(store.connection, trust_of(keys, "worker-researcher"), announcement("w1"))
+    redis, until_ms = store.connection.redis, int(store.connection.now() * 1000) + 10_000
+    for number in range(5):
+        redis.set(redis_keys.worker("analyst", f"a{number}"), b"{" * 60_000, ex=60)
+        redis.zadd(redis_keys.announced("analyst"), {f"a{number}": until_ms})
+
+    assert list(served(store.connection, keys)) == ["researcher"]
+    redis.delete(redis_keys.announced("analyst"))
 
 
 def test_an_announcement_that_was_changed_after_signing_does_not_count(
@@ -109,7 +139,9 @@ def test_an_announcement_that_was_changed_after_signing_does_not_count(
     worker = trust_of(keys, "worker-researcher")
     announce(store.connection, worker, announcement("w1"))
     text = sign_announcement(worker, announcement("w1"), store.connection.now())
-    store.connection.redis.set(redis_keys.worker("w1"), text.replace("offline", "evil"), ex=60)
+    store.connection.redis.set(
+        redis_keys.worker("researcher", "w1"), text.replace("offline", "evil"), ex=60
+    )
     assert served(store.connection, keys) == {}
 
 
@@ -118,7 +150,7 @@ def test_an_old_announcement_does_not_count_again(store: Store, keys: Path) -> N
     announce(store.connection, worker, announcement("w1"))
     then = store.connection.now() - VALID_FOR_S - 1
     old = sign_announcement(worker, announcement("w1"), then)
-    store.connection.redis.set(redis_keys.worker("w1"), old, ex=60)
+    store.connection.redis.set(redis_keys.worker("researcher", "w1"), old, ex=60)
     assert served(store.connection, keys) == {}
 
 

@@ -44,7 +44,7 @@ def wait_for_newest_key(signed: SignedSystem) -> None:
     redis = signed.store.connection.redis
 
     def are_newest() -> bool:
-        announced = redis.mget(list(redis.scan_iter(keys.worker("*"))))
+        announced = redis.mget(list(redis.scan_iter(keys.worker("*", "*"))))
         texts = [text.decode() for text in announced if text and GENERALIST.encode() in text]
         return bool(texts) and all(newest in text for text in texts)
 

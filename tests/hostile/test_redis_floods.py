@@ -233,9 +233,10 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
     names = [f"x{number}" for number in range(100)]
     with server.connected_as("worker-analyst") as attacker:
         for name in names:
-            attacker.set(keys.worker(name), b"{" * 2**20, ex=60)
+            attacker.set(keys.worker("analyst", name), b"{" * 2**20, ex=60)
         until_ms = (int(attacker.time()[0]) + 30) * 1000
-        attacker.zadd(keys.SERVING, {f"analyst/{name}": until_ms for name in names})
+        attacker.zadd(keys.SERVING, {"analyst/x": until_ms})
+        attacker.zadd(keys.announced("analyst"), dict.fromkeys(names, until_ms))
     with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
         before = int(admin.info("stats")["total_net_output_bytes"])
 
@@ -243,7 +244,8 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
 
         read = int(admin.info("stats")["total_net_output_bytes"]) - before
         assert read <= MAX_READ_BYTES + 2 * READ_AT_ONCE
-        admin.delete(keys.SERVING, *map(keys.worker, names))
+        admin.delete(keys.SERVING, keys.announced("analyst"))
+        admin.delete(*(keys.worker("analyst", name) for name in names))
 
 
 def test_a_flood_of_notes_is_not_read(server: Server) -> None:

@@ -206,6 +206,7 @@ _EVERY_PROCESS = (
 """The check of every process whether Redis accepts writes, and look-ups of unknown handoffs. The
 keys differ: with a value in the key of the look-ups, every script that looks there would fail.
 """
+_ANNOUNCEMENTS = (keys.worker("*", "*"), keys.announced("*"))
 _LABELS = f"{keys.METRICS}:*"
 _LINES = (keys.bucket_line("*"), keys.bucket_alive("*"), keys.BUCKETS)
 _FIGURES = (
@@ -367,7 +368,11 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
             ),
             Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
-            Selector(("set", "del"), (keys.worker("*"),)),
+            Selector(("set", "del"), tuple(keys.worker(name, "*") for name in specialists)),
+            Selector(
+                ("zadd", "zrem", "zremrangebyscore", "expire"),
+                tuple(map(keys.announced, specialists)),
+            ),
             Selector(("get", "set", "del"), _match_prefixes(specialists)),
             Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
@@ -418,7 +423,7 @@ def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
             *_UNPLANNED,
             *_match_paused_handoffs(),
         ),
-        read_only_keys=(keys.worker("*"),),
+        read_only_keys=_ANNOUNCEMENTS,
         channels=(CONTROL,),
         selectors=(
             ANY_SCRIPT,
@@ -456,7 +461,7 @@ def build_client_access(specialists: Sequence[str]) -> RedisRights:
         read_only_keys=(
             *_match_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
             *_match_paused_handoffs(),
-            keys.worker("*"),
+            *_ANNOUNCEMENTS,
             keys.supervisor("*"),
             keys.history("*"),
             keys.SERVING,
@@ -555,7 +560,7 @@ def build_observer_access(specialists: Sequence[str]) -> RedisRights:
             keys.open_jobs("*"),
             keys.SCORES,
             keys.EVALUATIONS,
-            keys.worker("*"),
+            *_ANNOUNCEMENTS,
             keys.supervisor("*"),
             keys.history("*"),
             keys.SERVING,

@@ -56,7 +56,7 @@ BREAKS: dict[str, Break] = {
     "presence": lambda redis, garbage: redis.zadd(
         keys.SERVING, {garbage: time.time() * 1000 + 30_000}
     ),
-    "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
+    "an announcement": lambda redis, garbage: redis.set(keys.worker("researcher", "w"), garbage),
 }
 
 
@@ -67,7 +67,13 @@ def store_with_shared_keys(store: Store) -> Iterator[Store]:
     yield store
     store.connection.redis.delete(
         *(keys.history(ROLE), keys.SCORES, today(), keys.day(TODAY[0], "default")),
-        *(keys.bucket(BUCKET), keys.BUCKETS, keys.OUTAGE, keys.SERVING, keys.worker("w")),
+        *(
+            keys.bucket(BUCKET),
+            keys.BUCKETS,
+            keys.OUTAGE,
+            keys.SERVING,
+            keys.worker("researcher", "w"),
+        ),
     )
 
 

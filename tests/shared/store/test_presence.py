@@ -56,9 +56,9 @@ def test_queued_messages_are_counted(store: Store, presence: PresenceStore) -> N
 
 def test_an_announcement_holds_for_a_while_only(store: Store, presence: PresenceStore) -> None:
     presence.announce(announcement_of("w1", a_spec()))
-    assert 0 < store.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
+    assert 0 < store.connection.redis.ttl(keys.worker("researcher", "w1")) <= ANNOUNCED_FOR_S
 
-    store.connection.redis.delete(keys.worker("w1"))  # has the effect of its expiry
+    store.connection.redis.delete(keys.worker("researcher", "w1"))  # has the effect of its expiry
     assert store.presence.load_served_specialists() == {}
 
 
@@ -66,10 +66,13 @@ def test_workers_that_left_long_ago_are_not_looked_up(
     store: Store, presence: PresenceStore
 ) -> None:
     presence.announce(announcement_of("w1", a_spec()))
-    store.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
+    name = a_spec().name
+    store.connection.redis.zadd(keys.SERVING, {f"{name}/w1": 1})
+    store.connection.redis.zadd(keys.announced(name), {"w1": 1})
     presence.announce(announcement_of("w2", a_spec()))
 
-    assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
+    assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{name}/w2".encode()]
+    assert store.connection.redis.zrange(keys.announced(name), 0, -1) == [b"w2"]
 
 
 def test_a_leaving_worker_withdraws_its_announcement(store: Store, presence: PresenceStore) -> None:
@@ -94,7 +97,7 @@ def test_a_worker_of_another_version_does_not_hide_the_rest(
 ) -> None:
     presence.announce(announcement_of("w1", a_spec()))
     presence.announce(announcement_of("w2", a_spec()))
-    store.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
+    store.connection.redis.set(keys.worker("researcher", "w2"), '{"schema_version": 99}', ex=10)
 
     assert store.presence.load_served_specialists()["researcher"].workers == ("w1",)
 
@@ -104,7 +107,7 @@ def test_fields_of_a_later_version_are_ignored(store: Store, presence: PresenceS
     text = json.loads(announcement_of("w1", a_spec(name="researcher")).to_json()) | {
         "colour": "blue"
     }
-    store.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
+    store.connection.redis.set(keys.worker("researcher", "w1"), json.dumps(text), ex=10)
 
     assert store.presence.load_served_specialists()["researcher"].workers == ("w1",)
 
@@ -117,7 +120,7 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
 ) -> None:
     presence.announce(announcement_of("w1", a_spec()))
     presence.announce_supervisor("s1", Node(node="s@h"))
-    for key in (keys.worker("w1"), keys.supervisor("s1")):
+    for key in (keys.worker("researcher", "w1"), keys.supervisor("s1")):
         store.connection.redis.set(key, text, ex=10)
 
     assert store.presence.list_processes() == [
@@ -130,13 +133,14 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
 def test_names_that_are_not_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
     presence.announce(announcement_of("w1", a_spec(name="researcher")))
     soon_ms = (store.connection.now() + 10) * 1_000
-    store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": soon_ms, b"": soon_ms})
+    for key in (keys.SERVING, keys.announced("researcher")):
+        store.connection.redis.zadd(key, {b"\xff/\xfe": soon_ms, b"": soon_ms})
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
     assert "researcher" in store.presence.read_presence().queues
     assert sorted(store.presence.load_served_specialists()) == ["researcher"]
     assert len(store.presence.list_processes()) == 3
-    store.connection.redis.delete(keys.SERVING, keys.PAUSED)
+    store.connection.redis.delete(keys.SERVING, keys.announced("researcher"), keys.PAUSED)
 
 
 def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: PresenceStore) -> None:
