@@ -84,8 +84,8 @@ class CallBuilder:
         is_batched: bool = False,
     ) -> ModelCall:
         """Return the next call to a model, without its `timeout_s`. It is kept until the
-        conversation grows, because it is reserved before it is made. Only `caches_for_1h` is
-        computed again, because it depends on the time and on other calls.
+        conversation grows, because it is reserved before it is made. Only the time for which it is
+        cached is computed again, because it depends on the time and on other calls.
 
         Args:
             is_last: True if the reply must be the answer.
@@ -100,7 +100,14 @@ class CallBuilder:
         if self._call is None or self._call_of != call_of:
             self._call = self._build_call(conversation, choice, edits, is_last=is_last)
             self._call_of = call_of
-        return replace(self._call, caches_for_1h=self._caches_for_1h())
+        comes_back_late = self._comes_back_late()
+        # Before the first turn, the gap was between two handoffs: only the prefix comes back.
+        is_late_turn = comes_back_late and conversation.turns > 0
+        return replace(
+            self._call,
+            caches_for_1h=self.dependencies.may_wait_for_person or is_late_turn,
+            caches_prefix_for_1h=comes_back_late,
+        )
 
     def _get_edits(self, choice: ModelChoice) -> frozenset[ContextEdit]:
         """Return the edits of requests that the handoff leaves to the provider."""
@@ -198,12 +205,10 @@ class CallBuilder:
         has_server_tools = any("input_schema" not in tool for tool in tools)
         return conversation.summary_requests < 2 and not has_server_tools
 
-    def _caches_for_1h(self) -> bool:
-        """Return whether the next call probably comes after more than five minutes. A person may
-        have to approve a tool call, or the last call with this prefix came late, too.
+    def _comes_back_late(self) -> bool:
+        """Return whether the last call with this prefix was more than five minutes ago. Then the
+        next one probably comes as late.
         """
-        if self.dependencies.may_wait_for_person:
-            return True
         return self.dependencies.caches.needs_hour(self.prefix.name, self.dependencies.now())
 
     def count_tokens_left(self, conversation: Conversation) -> int:

@@ -132,7 +132,8 @@ class CallReservations:
         def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
             call = self._builder.call(conversation, choice, is_last=is_last, is_batched=is_batched)
             if is_batched:  # the next turn comes after more than five minutes
-                call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
+                has_next_turn = bool(call.tools) and call.may_call_tools
+                call = replace(call, caches_for_1h=has_next_turn, caches_prefix_for_1h=False)
             worst = self._compute_worst_case(conversation, call, is_batched=is_batched)
             expected = None
             if not is_batched:

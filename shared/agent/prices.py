@@ -170,7 +170,7 @@ class Prices:
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
         max_output = call.max_output_tokens
         uncached = Tokens(max_input, max_output)
-        for_1h = max_input if call.caches_for_1h else 0
+        for_1h = max_input if call.caches_for_1h or call.caches_prefix_for_1h else 0
         cached = uncached._replace(cache_write=max_input, cache_write_1h=for_1h)
         uncached_microusd = self._compute_token_price(call.model, uncached)
         cached_microusd = self._compute_token_price(call.model, cached)

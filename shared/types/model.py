@@ -109,8 +109,12 @@ class ModelCall:
     thinking: Thinking | None = None
     """None: the default of the model."""
     caches_for_1h: bool = False
-    """True if the provider's cache should keep the request for one hour, at a higher price. False:
-    for 5 minutes.
+    """True if the provider's cache should keep the request for one hour, at a higher price. A
+    person may have to approve a tool call before the next turn. False: for 5 minutes.
+    """
+    caches_prefix_for_1h: bool = False
+    """True if the provider's cache should keep at least the part that other handoffs repeat for one
+    hour.
     """
     clearing: ProviderClearing | None = None
     """When the provider clears results from this request; None: it clears none."""

@@ -193,7 +193,7 @@ def _find_refused_option(
         Option.COMPACTION: call.compaction or call.has_signed_summary,
         Option.EFFORT: call.effort,
         Option.THINKING: call.thinking,
-        Option.CACHE_1H: call.caches_for_1h,
+        Option.CACHE_1H: call.caches_for_1h or call.caches_prefix_for_1h,
         Option.STRICT: True,
     }
     for option, words in _WORDS.items():

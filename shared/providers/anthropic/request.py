@@ -5,7 +5,7 @@ cache breakpoints (`cache_control`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -41,6 +41,8 @@ _LOOSE = (
 """Keywords that strict schemas do not support, or that the SDK would remove although they
 change the meaning of a schema.
 """
+MAX_CACHE_BREAKPOINTS = 4
+"""The provider's limit in one request."""
 _FOR_5_MINUTES = {"type": "ephemeral"}
 _FOR_1_HOUR = {"type": "ephemeral", "ttl": "1h"}
 
@@ -64,14 +66,17 @@ def build_request(call: ModelCall, *, without: Collection[Option] = ()) -> dict[
             prompt contains the schema of the answer.
     """
     is_strict = Option.STRICT not in without
-    mark = _FOR_5_MINUTES
-    if call.caches_for_1h and Option.CACHE_1H not in without:
-        mark = _FOR_1_HOUR
+    prefix_mark = turns_mark = _FOR_5_MINUTES
+    if Option.CACHE_1H not in without:
+        if call.caches_for_1h or call.caches_prefix_for_1h:
+            prefix_mark = _FOR_1_HOUR
+        if call.caches_for_1h:
+            turns_mark = _FOR_1_HOUR
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
-        "messages": _add_breakpoints(call, mark),
-        "system": _build_system_blocks(call.system, mark),
+        "messages": _add_breakpoints(call, prefix_mark, turns_mark),
+        "system": _build_system_blocks(call.system, prefix_mark),
         "stream": True,
     }
     if call.output_schema is not None:
@@ -233,20 +238,47 @@ def _make_tools_strict(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]
     return definitions
 
 
-def _add_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:
+def _add_breakpoints(
+    call: ModelCall, prefix_mark: Mapping[str, str], turns_mark: Mapping[str, str]
+) -> list[MessageParam]:
     """Return the messages with cache breakpoints.
 
-    One is at the last block if the agent has tools, because its next turn repeats everything up
-    to this block. An agent without tools has one turn, so a breakpoint would only cost money.
-    Another one is at the first block of several, which the requests of other handoffs repeat.
+    One is at the last block if the model may call tools, because the next turn repeats everything
+    up to this block. Otherwise no turn follows, and a breakpoint would only cost money.
+
+    The next turn has one at the same block again, because the provider looks for a cached prefix
+    in the 20 blocks before a breakpoint only. Ten calls of one reply and their results have more.
+
+    Another one is at the first block of several, which the requests of other handoffs repeat. Only
+    this one is left out if the provider's limit is reached.
+
+    Args:
+        prefix_mark: breakpoint of the part that other handoffs repeat.
+        turns_mark: breakpoint of the part that the next turn repeats.
     """
     messages = list(call.messages)
+    left = MAX_CACHE_BREAKPOINTS - 1 - call.system.caches_handoff_rules
+    if messages and call.tools and call.may_call_tools:
+        messages[-1] = _add_cache_breakpoint(messages[-1], -1, turns_mark)
+        left -= 1
+        place = _find_end_of_last_request(messages)
+        if place is not None:
+            messages[place] = _add_cache_breakpoint(messages[place], -1, turns_mark)
+            left -= 1
     opening = messages[0]["content"] if messages else ""
-    if not isinstance(opening, str) and len(opening) > 1:
-        messages[0] = _add_cache_breakpoint(messages[0], 0, mark)
-    if messages and call.tools:
-        messages[-1] = _add_cache_breakpoint(messages[-1], -1, mark)
+    if left > 0 and not isinstance(opening, str) and len(opening) > 1:
+        messages[0] = _add_cache_breakpoint(messages[0], 0, prefix_mark)
     return messages
+
+
+def _find_end_of_last_request(messages: Sequence[MessageParam]) -> int | None:
+    """Return the index of the message that was the last one before the newest reply. None: there is
+    no reply.
+    """
+    for index in range(len(messages) - 1, 0, -1):
+        if messages[index]["role"] == "assistant":
+            return index - 1
+    return None
 
 
 def _add_cache_breakpoint(

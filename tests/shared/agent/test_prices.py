@@ -100,8 +100,9 @@ def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
     assert (for_5_minutes, half, for_1_hour) == (5_000_000, 6_500_000, 8_000_000)
 
 
-def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price() -> None:
-    worst = PRICES.compute_worst_case(a_call(caches_for_1h=True), 1_000_000).microusd
+@pytest.mark.parametrize("part", ["caches_for_1h", "caches_prefix_for_1h"])
+def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price(part: str) -> None:
+    worst = PRICES.compute_worst_case(a_call(**{part: True}), 1_000_000).microusd
     assert worst == 8_000_000 + 20_000
 
 

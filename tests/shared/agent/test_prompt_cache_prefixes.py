@@ -170,11 +170,29 @@ def test_a_prefix_that_comes_back_late_is_cached_for_an_hour(gap_s: float, is_lo
     clock.now_s += gap_s
     run = a_run(clock=clock, caches=caches)
     run.go()
-    assert run.calls[0].caches_for_1h is is_long
     mark = {"type": "ephemeral", "ttl": "1h"} if is_long else {"type": "ephemeral"}
     request = build_request(run.calls[0])
     assert request["system"][0]["cache_control"] == mark
-    assert request["messages"][-1]["content"][-1]["cache_control"] == mark
+    own_mark = request["messages"][-1]["content"][-1]["cache_control"]
+    assert own_mark == {"type": "ephemeral"}, "only the next turn repeats it, which comes soon"
+
+
+def test_a_turn_that_comes_late_is_cached_for_an_hour() -> None:
+    clock = Clock()
+
+    def look_slowly(_arguments: object) -> str:
+        clock.now_s += 2 * CACHED_S
+        return "found"
+
+    run = run_with_replies(
+        tool_call_reply(("look", {"q": "a"})),
+        answer_reply(),
+        tools=(a_tool("look", look_slowly),),
+        clock=clock,
+    )
+    run.go()
+
+    assert [call.caches_for_1h for call in run.calls] == [False, True]
 
 
 def test_calls_that_wait_for_a_late_prefix_do_not_pay_for_an_hour() -> None:
@@ -189,7 +207,7 @@ def test_calls_that_wait_for_a_late_prefix_do_not_pay_for_an_hour() -> None:
     run.go()
 
     assert clock.waited
-    assert not run.calls[0].caches_for_1h
+    assert not run.calls[0].caches_prefix_for_1h
 
 
 def test_a_handoff_that_may_wait_for_a_person_is_cached_for_an_hour() -> None:

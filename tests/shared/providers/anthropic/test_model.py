@@ -10,7 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
-from handoff_queue.shared.providers.anthropic.request import build_request
+from handoff_queue.shared.providers.anthropic.request import (
+    MAX_CACHE_BREAKPOINTS,
+    build_request,
+)
 from handoff_queue.shared.types.errors import (
     Draining,
     LimitReached,
@@ -294,12 +297,43 @@ def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
     assert ("cache_control" in handoff_rules) is caches_handoff_rules
 
 
-@pytest.mark.parametrize(("tools", "is_cached"), [((TOOL,), True), ((), False)])
+@pytest.mark.parametrize(
+    ("tools", "may_call_tools", "is_cached"),
+    [((TOOL,), True, True), ((TOOL,), False, False), ((), True, False)],
+)
 def test_the_end_is_cached_only_for_an_agent_that_has_another_turn(
-    tools: tuple[dict[str, Any], ...], is_cached: bool
+    tools: tuple[dict[str, Any], ...], may_call_tools: bool, is_cached: bool
 ) -> None:
-    last = build_request(replace(CALL, tools=tools))["messages"][-1]["content"]
+    call = replace(CALL, tools=tools, may_call_tools=may_call_tools)
+    last = build_request(call)["messages"][-1]["content"]
     assert ("cache_control" in last[-1]) is is_cached
+
+
+@pytest.mark.parametrize("calls", [1, 30])
+@pytest.mark.parametrize("ends_with", ["user", "assistant"])
+def test_a_request_has_a_mark_where_the_last_request_ended(calls: int, ends_with: str) -> None:
+    """The provider looks for a cached prefix in the 20 blocks before a mark only."""
+    opening = [{"type": "text", "text": "The task."}, {"type": "text", "text": "A summary."}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": opening}]
+    for turn in range(3):
+        ids = [f"toolu_{turn}_{number}" for number in range(calls)]
+        reply = [{"type": "tool_use", "id": id_, "name": "look", "input": {}} for id_ in ids]
+        results = [{"type": "tool_result", "tool_use_id": id_, "content": "x"} for id_ in ids]
+        messages.append({"role": "assistant", "content": reply})
+        messages.append({"role": "user", "content": results})
+    if ends_with == "assistant":  # the provider has paused the turn
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": "I search."}]})
+    system = SystemPrompt("Be brief.", "\nKeep marks.", caches_handoff_rules=True)
+
+    request = build_request(replace(CALL, system=system, messages=tuple(messages), tools=(TOOL,)))
+
+    end_of_last = -3 if ends_with == "user" else -2
+    marked = [block for block in request["system"] if "cache_control" in block]
+    for message in request["messages"]:
+        marked += [block for block in message["content"] if "cache_control" in block]
+    assert request["messages"][end_of_last]["content"][-1] in marked
+    assert request["messages"][-1]["content"][-1] in marked
+    assert len(marked) == MAX_CACHE_BREAKPOINTS
 
 
 def test_the_first_of_several_opening_blocks_is_cached() -> None:
