@@ -96,6 +96,13 @@ def build_request(call: ModelCall, *, without: Collection[Option] = ()) -> dict[
     return request
 
 
+def is_cached_for_1h(request: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for a cache of one hour. Its first breakpoint has the longest
+    time.
+    """
+    return bool(request["system"][0]["cache_control"] == _FOR_1_HOUR)
+
+
 def _add_output_schema(
     request: dict[str, Any], schema: Mapping[str, Any], *, is_strict: bool
 ) -> None:

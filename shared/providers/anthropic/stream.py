@@ -141,9 +141,16 @@ class PartialReply:
     belong.
     """
 
-    def __init__(self, model: str, limits: RateLimits) -> None:
+    def __init__(self, model: str, limits: RateLimits, *, is_cached_for_1h: bool = False) -> None:
+        """Make an empty reply.
+
+        Args:
+            is_cached_for_1h: True if the request asks for a cache of one hour. If the server does
+                not report for how long it caches the tokens, they count as cached for one hour.
+        """
         self.model = model
         self.limits = limits
+        self._is_cached_for_1h = is_cached_for_1h
         self.blocks: dict[int, Block] = {}
         self.usage: dict[str, Any] = {}
         self.context: dict[str, Any] = {}
@@ -176,6 +183,8 @@ class PartialReply:
                 self.has_started = True
                 self.model = _check_word(message.get("model")) or self.model
                 self._update_usage(message)
+                # It is not final, and the end of the reply may have no usage.
+                self.usage.pop("output_tokens", None)
             case "content_block_start":
                 self.blocks[self._check_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
@@ -193,6 +202,9 @@ class PartialReply:
         """Take the usage and the edits of the context that an event or a whole reply names."""
         self.usage.update(_drop_null_fields(values.get("usage")))
         self.context.update(_drop_null_fields(values.get("context_management")))
+        if self._is_cached_for_1h and "cache_creation" not in self.usage:
+            written_tokens = _count(self.usage, "cache_creation_input_tokens")
+            self.usage["cache_creation"] = {"ephemeral_1h_input_tokens": written_tokens}
 
     def take_whole(self, message: dict[str, Any]) -> None:
         """Take a reply that came as one JSON object although a stream was requested.
@@ -221,7 +233,7 @@ class PartialReply:
             return CallProgress(
                 replace_lone_surrogates(text),
                 parse_usage(self.usage, self.blocks.values()),
-                is_usage_final=self.stop_reason is not None,
+                is_usage_final=self.stop_reason is not None and "output_tokens" in self.usage,
                 limits=self.limits,
             )
 

@@ -23,7 +23,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
 from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import parse_rate_limits
-from handoff_queue.shared.providers.anthropic.request import list_betas
+from handoff_queue.shared.providers.anthropic.request import is_cached_for_1h, list_betas
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, iterate_events
 from handoff_queue.shared.types.context_edits import build_beta_header
 from handoff_queue.shared.types.errors import (
@@ -140,7 +140,11 @@ class StreamedCall:
             ModelError: the server sent something else, or the reply is not complete.
         """
         response = stream.response
-        partial_reply = PartialReply(self._request["model"], parse_rate_limits(response.headers))
+        partial_reply = PartialReply(
+            self._request["model"],
+            parse_rate_limits(response.headers),
+            is_cached_for_1h=is_cached_for_1h(self._request),
+        )
         self._partial_reply = partial_reply
         self._awake.put(None)
         request_id = response.headers.get("request-id")

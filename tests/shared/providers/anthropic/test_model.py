@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from typing import Any
@@ -397,6 +398,39 @@ def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
     )
     assert server.requests[0]["tool_choice"] == {"type": "none"}
     assert server.requests[0]["tools"]
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "for_1h"), [({}, 700), ({"ephemeral_1h_input_tokens": 500}, 500)]
+)
+def test_cached_tokens_without_a_time_have_the_time_of_the_request(
+    serve: Serve, breakdown: dict[str, int], for_1h: int
+) -> None:
+    usage = {"input_tokens": 9, "output_tokens": 1, "cache_creation_input_tokens": 700}
+    if breakdown:
+        usage["cache_creation"] = breakdown
+    model, _ = serve(lambda _request: text_reply("x", usage=usage))
+
+    for_an_hour = model.reply(replace(CALL, caches_prefix_for_1h=True), ignore)
+    assert for_an_hour.usage.cache_write_1h_tokens == for_1h
+    for_5_minutes = model.reply(CALL, ignore)
+    assert for_5_minutes.usage.cache_write_1h_tokens == (for_1h if breakdown else 0)
+
+
+def test_a_stream_without_usage_at_its_end_has_no_known_output(serve: Serve) -> None:
+    """The figure at the beginning of a stream is not final."""
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+    part = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x"}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    raw = "".join(f"data: {json.dumps(event)}\n\n" for event in (start, part, end))
+    stop = 'data: {"type": "message_stop"}\n\n'
+    model, _ = serve(in_turn(Reply(raw_events=(raw, stop), cut_after_events=0)))
+    reports: list[CallProgress] = []
+
+    reply = model.reply(CALL, reports.append)
+
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (9, 0)
+    assert not any(report.is_usage_final for report in reports)
 
 
 def test_searches_by_the_server_have_a_price(serve: Serve) -> None:
