@@ -91,7 +91,31 @@ def check_calls(
                 checked.questions.append(_build_question(call, tool, decision))
             else:
                 _apply(checked, call, tool, answer, decide)
+    if checked.questions:
+        _hold_back_later_changes(checked, calls, tools)
     return checked
+
+
+def _hold_back_later_changes(
+    checked: CheckedCalls, calls: Sequence[Block], tools: Mapping[str, Tool]
+) -> None:
+    """Remove the allowed calls that come after a call that waits for a person, if both calls may
+    change something: an earlier call may delete what a later one creates. The removed calls have no
+    result, so they are checked again after the answer.
+    """
+    asked_ids = {question.call_id for question in checked.questions}
+    held_back_ids: set[str] = set()
+    waits = False
+    for call in calls:
+        tool = tools.get(str(call.get("name")))
+        if tool is None or not tool.changes_something:
+            continue
+        if call["id"] in asked_ids:
+            waits = True
+        elif waits:
+            held_back_ids.add(call["id"])
+    allowed_calls = checked.allowed_calls
+    checked.allowed_calls = [call for call in allowed_calls if call["id"] not in held_back_ids]
 
 
 def _build_question(call: Block, tool: Tool, decision: CallDecision) -> CallQuestion:

@@ -87,6 +87,18 @@ def test_calls_without_a_question_run_before_the_handoff_waits() -> None:
     ]
 
 
+def test_a_call_that_changes_something_waits_for_an_earlier_one() -> None:
+    """The earlier call may delete what the later one creates."""
+    ran: list[str] = []
+    again = resumed(asked_run(ran), ran, c=APPROVED)
+    with pytest.raises(ApprovalAwaited):
+        again.go()
+    assert ran == ["b"]
+
+    assert resumed(again, ran, a=APPROVED, c=APPROVED).go().status is ResultStatus.OK
+    assert ran == ["b", "a", "c"]
+
+
 def test_an_approved_call_runs_and_the_paid_turn_stays() -> None:
     ran: list[str] = []
     again = resumed(asked_run(ran), ran, a=APPROVED, c=APPROVED)
