@@ -72,6 +72,10 @@ class KeptStep(Message):
     step: StepIdField
     result: BlobRef
     """The step's `HandoffResult`, copied into the payloads of the fork."""
+    results_with_claims: Annotated[tuple[BlobRef, ...] | None, OmitNone] = None
+    """The results of all its attempts that have claims, oldest first, copied in the same way. Other
+    results may restate these claims. None: at most `result`.
+    """
     status: ResultStatus
     comparable_claims: NonNegativeInt = 0
     """Number of claims that code can compare with other claims."""

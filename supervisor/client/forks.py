@@ -160,9 +160,10 @@ def _list_results(state: JobState, fork: Fork) -> list[str]:
     digests = [step.result.digest for step in state.submitted.given]
     for step in fork.kept:
         digests.append(step.result.digest)
+        digests += [result.digest for result in step.results_with_claims or ()]
         if step.problem_result is not None:
             digests.append(step.problem_result.digest)
-    return digests
+    return list(dict.fromkeys(digests))
 
 
 def _select_specs(

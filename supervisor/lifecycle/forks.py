@@ -94,9 +94,13 @@ def _refuse_second_action(
 def _make_kept_step(step_id: StepId, step: StepState) -> KeptStep:
     assert step.result is not None
     assert step.result_status is not None
+    results_with_claims = None
+    if step.results_with_claims not in ((), (step.result,)):
+        results_with_claims = step.results_with_claims
     return KeptStep(
         step=step_id,
         result=step.result,
+        results_with_claims=results_with_claims,
         status=step.result_status,
         comparable_claims=step.comparable_claims,
         passages=step.passages or None,
@@ -160,7 +164,7 @@ def keep_results(
                 "result_status": kept_step.status,
                 "comparable_claims": kept_step.comparable_claims,
                 "passages": kept_step.passages or (),
-                "results_with_claims": (kept_step.result,),
+                "results_with_claims": kept_step.results_with_claims or (kept_step.result,),
                 "restated": None,
                 "problem_result": kept_step.problem_result,
                 "given_to": kept_step.given_to,

@@ -85,6 +85,28 @@ def test_a_fork_knows_the_passages_of_its_kept_results() -> None:
     assert steps[StepId("read")].passages == job.state.steps[StepId("read")].passages
 
 
+def test_a_fork_keeps_the_claims_of_all_attempts_at_a_kept_step() -> None:
+    """Other results may restate a claim of an earlier attempt."""
+    job = planned(read="", other="")
+    first = job.finish("read", claims=(claim_of("read.c1", citation_of("one.md")),))
+    job.finish("other")
+    job.advance()
+    job.review(read="Add the year.")
+    job.advance()
+    second = job.finish("read", claims=(claim_of("read.c2", citation_of("one.md")),))
+    job.advance()
+    job.review()
+    job.advance()
+
+    plan = a_plan(read="", other="")
+    once = forked(job.state, build_fork(job.state, "other", {}), plan)
+    ended = once.model_copy(update={"ended": job.state.ended})
+    twice = forked(ended, build_fork(ended, "other", {}), plan)
+
+    for state in (job.state, once, twice):
+        assert state.steps[StepId("read")].results_with_claims == (first, second)
+
+
 def test_a_fork_of_a_fork_knows_that_a_planner_made_the_plan() -> None:
     once = forked(ended_job().state, build_fork(ended_job().state, "write", {}))
     ended = once.model_copy(update={"ended": ended_job().state.ended})
