@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -80,24 +80,46 @@ def has_own_sentence(quote: str, statement: str, own_texts: Sequence[str]) -> bo
     return False
 
 
+def find_own_passages(text: str, own_texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the passages of a result of a tool that the model wrote into calls. Agents that cite
+    the result later have not seen these calls.
+    """
+    passages: dict[str, None] = {}
+    passage: list[str] = []
+    for word, is_own in _mark_own_words(_split_words(text), own_texts):
+        if is_own:
+            passage.append(word)
+        elif passage:
+            passages[" ".join(passage)] = None
+            passage = []
+    if passage:
+        passages[" ".join(passage)] = None
+    return tuple(passages)
+
+
 def _separate_own_words(
     words: Sequence[str], own_texts: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """Return the words that are in a run of the model's own words, and the others."""
-    own_runs = list(map(_collect_runs, own_texts))
     own_words: list[str] = []
     rest: list[str] = []
-    own_end = 0
-    for start, word in enumerate(words):
-        for end in range(start + MIN_RUN_OF_ARGUMENT, start + MIN_RUN + 1):
-            run = tuple(words[start:end])
-            if any(run in runs for runs in own_runs):
-                own_end = max(own_end, end)
-        if start < own_end:
+    for word, is_own in _mark_own_words(words, own_texts):
+        if is_own:
             own_words.append(word)
         else:
             rest.append(word)
     return own_words, rest
+
+
+def _mark_own_words(words: Sequence[str], own_texts: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each word, and whether it is in a run of the model's own words."""
+    own_runs = frozenset[tuple[str, ...]]().union(*map(_collect_runs, own_texts))
+    own_end = 0
+    for start, word in enumerate(words):
+        for end in range(start + MIN_RUN_OF_ARGUMENT, start + MIN_RUN + 1):
+            if tuple(words[start:end]) in own_runs:
+                own_end = max(own_end, end)
+        yield word, start < own_end
 
 
 @lru_cache(maxsize=1_024)
@@ -116,6 +138,11 @@ def _has_phrase(words: Sequence[str], text: str) -> bool:
 
 @lru_cache(maxsize=1_024)
 def _split(text: str) -> tuple[str, ...]:
+    """See `_split_words`. It is cached, because many quotes are compared with the same texts."""
+    return _split_words(text)
+
+
+def _split_words(text: str) -> tuple[str, ...]:
     """Return the words of a text as they are compared, in small letters."""
     plain = remove_invisible(unicodedata.normalize("NFKC", _ESCAPE.sub(" ", text)))
     return tuple(split_words(separate_cjk(plain)))

@@ -12,7 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.own_words import list_argument_texts, list_url_texts
+from handoff_queue.shared.agent.own_words import (
+    find_own_passages,
+    list_argument_texts,
+    list_url_texts,
+)
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.seen_texts import get_host
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
@@ -234,8 +238,15 @@ class _DocumentAccess:
 
     def keep(self, source: str, media_type: str, text: str) -> Document:
         """Store the text of a fetched page, and return the page."""
+        own_passages: tuple[str, ...] = ()
+        if source in self._result_places:
+            own_passages = find_own_passages(text, self.list_own_words(source))
         page = Document(
-            path=source, digest=compute_digest(text), media_type=media_type, chars=len(text)
+            path=source,
+            digest=compute_digest(text),
+            media_type=media_type,
+            chars=len(text),
+            own_passages=own_passages or None,
         )
         self._store.payloads.put_fetched_page(self._job_id, page, text)
         self._cache.remember_document(text, self._scope)
@@ -264,8 +275,9 @@ class _DocumentAccess:
                 self._own_words.append((len(self.seen), text))
 
     def list_own_words(self, source: str) -> list[str]:
-        """Return the texts that the model wrote into calls before it saw a result or a page. The
-        words in the URL of a page are added, because another agent may have written them.
+        """Return the texts that the model wrote into calls before it saw a result or a page. Other
+        agents may have written words in the URL of a page, or into the calls before a kept result.
+        These words are added.
         """
         place = self._result_places.get(source)
         quoted_path = json.dumps(source, ensure_ascii=False)
@@ -276,6 +288,10 @@ class _DocumentAccess:
         for written_at, text in self._own_words:
             if written_at <= place:
                 texts.append(text)
+        if source not in self._result_places:
+            for page in self.load_fetched_pages():
+                if page.path == source:
+                    texts += page.own_passages or ()
         return texts
 
     def record_text(self, text: str) -> None:

@@ -67,6 +67,10 @@ class Document(Message):
     media_type: str
     chars: NonNegativeInt
     """Length of the extracted text in characters. Citations also count characters."""
+    own_passages: Annotated[tuple[str, ...] | None, OmitNone] = None
+    """Of a result of a tool: its passages that the model had written into calls before. They prove
+    nothing. None: there are none.
+    """
 
 
 class Manifest(Message):

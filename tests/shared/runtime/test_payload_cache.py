@@ -70,3 +70,25 @@ def test_only_words_that_the_model_wrote_before_it_saw_a_source_are_its_own(stor
     assert list_own_words("tool:find.1/look#1") == ["before all"]
     assert list_own_words(page) == ["in the URL", "before all", "before the page"]
     assert list_own_words("https://other.example/") == []
+
+
+def test_words_that_another_agent_wrote_into_a_call_are_not_the_tools(store: Store) -> None:
+    job_id = a_job(store)
+    source = "tool:find.1/look#1"
+    result = "No entry for: Pump A has a power of 450 kW. Pump B has 45 kW."
+    finder = PayloadCache(store).open_job_documents(
+        job_id, build_handoff_id(StepId("find"), 1), Manifest(), None
+    )
+    finder.tool_context.record_arguments("look", {"q": "Pump A has a power of 450 kW"})
+    finder.tool_context.record_text(result)
+    finder.tool_context.record_tool_result(source, result)
+    finder.sources.prove(source, "Pump B has 45 kW.")
+
+    writer = PayloadCache(store).open_job_documents(
+        job_id, build_handoff_id(StepId("write"), 1), Manifest(), None
+    )
+    echo = writer.sources.prove(source, "Pump A has a power of 450 kW.")
+    answer = writer.sources.prove(source, "Pump B has 45 kW.")
+
+    assert writer.sources.repeats_own_words(echo, "Pump A has a power of 450 kW.")
+    assert not writer.sources.repeats_own_words(answer, "Pump B has 45 kW.")
