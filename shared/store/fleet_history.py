@@ -49,8 +49,8 @@ class _Sample(BaseModel):
 class _Score(BaseModel):
     cost_likely: Factor | None
     cost_most: Factor | None
-    time_likely: Factor
-    time_most: Factor
+    time_likely: Factor | None
+    time_most: Factor | None
 
 
 class History:

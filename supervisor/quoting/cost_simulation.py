@@ -78,12 +78,14 @@ class CostSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuoteScore:
-    """Accuracy of a quote: each real figure divided by a simulated figure. None: not known."""
+    """Accuracy of a quote: each real figure divided by a simulated figure. None: not known. The
+    quote of a job with batches has no time.
+    """
 
     cost_likely: float | None
     cost_most: float | None
-    time_likely: float
-    time_most: float
+    time_likely: float | None
+    time_most: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def compute_quote(
     time_ratios: list[_Ratios] = []
     cost_ratios: list[_Ratios] = []
     for score in past.scores:
-        time_ratios.append(_Ratios(score.time_likely, score.time_most))
+        if score.time_likely is not None and score.time_most is not None:
+            time_ratios.append(_Ratios(score.time_likely, score.time_most))
         if score.cost_likely is not None and score.cost_most is not None:
             cost_ratios.append(_Ratios(score.cost_likely, score.cost_most))
     time = _estimate(durations, time_ratios)
@@ -168,18 +171,15 @@ def compute_score(quote: Quote, microusd: int | None, seconds: float) -> QuoteSc
         microusd: real cost of the job; None if unknown.
         seconds: real working time of the job.
     """
-    if quote.seconds is None:
-        return None
-    cost_likely = cost_most = None
+    cost_likely = cost_most = time_likely = time_most = None
     if microusd is not None and quote.microusd:
         cost_likely = _compute_ratio(microusd, quote.microusd.drawn_likely)
         cost_most = _compute_ratio(microusd, quote.microusd.drawn_most)
-    return QuoteScore(
-        cost_likely=cost_likely,
-        cost_most=cost_most,
-        time_likely=_compute_ratio(seconds, quote.seconds.drawn_likely),
-        time_most=_compute_ratio(seconds, quote.seconds.drawn_most),
-    )
+    if quote.seconds is not None:
+        time_likely = _compute_ratio(seconds, quote.seconds.drawn_likely)
+        time_most = _compute_ratio(seconds, quote.seconds.drawn_most)
+    score = QuoteScore(cost_likely, cost_most, time_likely, time_most)
+    return None if score == QuoteScore(None, None, None, None) else score
 
 
 class _Ratios(NamedTuple):

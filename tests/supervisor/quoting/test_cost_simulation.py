@@ -125,14 +125,29 @@ def test_a_handoff_that_went_through_batches_counts_at_the_price_of_the_quoted_j
         assert of_live == of_batched
 
 
-def test_a_job_with_batches_has_its_deadline_and_its_time_without_batches_but_no_score() -> None:
+def test_a_job_with_batches_has_its_deadline_and_its_time_without_batches() -> None:
     work = replace(CHAIN, is_batched=True, deadline_s=3_600)
     quote = compute_quote(work, ALWAYS_THE_SAME, 0, 0.0, "x")
     live = compute_quote(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert (quote.seconds, quote.deadline_s, quote.live_seconds) == (None, 3_600, live.seconds)
     assert (live.deadline_s, live.live_seconds) == (None, None)
-    assert compute_score(quote, 68, 40_000.0) is None
+
+
+def test_the_quote_of_a_job_with_batches_is_scored_by_its_cost_alone() -> None:
+    quote = compute_quote(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
+    assert quote.microusd
+    cost = round(2 * quote.microusd.likely)
+    score = compute_score(quote, cost, 40_000.0)
+    assert score
+    assert (score.cost_likely, score.time_likely) == (2.0, None)
+
+    scored = replace(ALWAYS_THE_SAME, scores=[score] * MIN_SCORES)
+    live, plain = (compute_quote(CHAIN, past, 0, 0.0, "x") for past in (scored, ALWAYS_THE_SAME))
+    assert live.microusd
+    assert plain.microusd
+    assert live.microusd.likely == 2 * plain.microusd.likely
+    assert live.seconds == plain.seconds
 
 
 def test_a_live_job_has_no_part_at_half_price() -> None:
