@@ -2,7 +2,8 @@
 
 A request is a sequence of segments: tools, the schema of the answer, system blocks, and the
 blocks of the messages. A mark on a block writes the prefix up to this block. A later request
-reads the longest written prefix. An entry can be read after the first reply with it has begun.
+reads the longest written prefix that ends at a mark, or at most `LOOK_BACK` segments before it. An
+entry can be read after the first reply with it has begun.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MIN_TOKENS = 1_024
 """Shortest prefix that is cached. The documentation of the provider gives 1,024 for most
 models, and more for some.
 """
+LOOK_BACK = 20
+"""Segments before a mark in which the provider looks for a written prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,19 @@ class PromptCache:
         """Return the tokens of a request of a job, and the entries that it will write."""
         digest = hashlib.sha256(str(request.get("model")).encode())
         total = read_tokens = written_to = 0
+        found_tokens = found_at = 0
         entries: list[str] = []
-        for text, tokens, mark in _segments(request):
+        for number, (text, tokens, mark) in enumerate(_segments(request)):
             digest.update(text.encode())
             total += tokens
             if total < self.min_tokens:
                 continue
             key = digest.hexdigest()
             if key in self.entries:
-                read_tokens = total
+                found_tokens, found_at = total, number
             if mark:
+                if number - found_at <= LOOK_BACK:
+                    read_tokens = max(read_tokens, found_tokens)
                 written_to = total
                 entries.append(key)
                 self._jobs[key].add(job)

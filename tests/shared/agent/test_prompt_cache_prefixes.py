@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.tokens.prompt_cache import PromptCache
 from handoff_queue.shared.agent.model_turn import FILLS_CACHE
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, build_opening
 from handoff_queue.shared.agent.prompt_cache_prefixes import (
@@ -251,6 +252,23 @@ def requests_of_two_handoffs(name: str) -> list[dict[str, Any]]:
         )
         requests.append(build_request(call))
     return requests
+
+
+@pytest.mark.parametrize("calls", [1, 12])
+def test_each_turn_reads_the_whole_request_before_it_from_the_cache(calls: int) -> None:
+    """Twelve calls and their results are more blocks than the provider looks back."""
+    looks = [("look", {"q": f"{turn}-{number}"}) for turn in range(3) for number in range(calls)]
+    turns = [tool_call_reply(*looks[turn * calls : (turn + 1) * calls]) for turn in range(3)]
+    run = run_with_replies(*turns, answer_reply(), tools=(LOOK,))
+    run.go()
+
+    cache = PromptCache(min_tokens=0)
+    before = 0
+    for call in run.calls:
+        cached = cache.look_up(build_request(call), "job")
+        assert cached.read_tokens == before
+        before = cached.all_tokens
+        cache.write(cached)
 
 
 @pytest.mark.parametrize("name", [*(path.stem for path in SPECIALISTS), *sorted(ROLES)])
