@@ -302,7 +302,7 @@ def start(
     process = fork_server.fork(
         command, environment, output, errors=errors, stdin=stdin, folder=folder
     )
-    wait_until(lambda: process.pid or process.poll() is not None, expected="the begin of the child")
+    wait_until(lambda: process.pid or process.poll() is not None, expected="the start of the child")
     return process
 
 

@@ -308,7 +308,7 @@ def is_server_result(block: Json) -> bool:
     return str(block["type"]).endswith("_tool_result")
 
 
-def open_server_calls(blocks: Iterable[Json]) -> list[str]:
+def find_open_server_calls(blocks: Iterable[Json]) -> list[str]:
     """Return the ids of server-side calls without a result."""
     open_calls: dict[str, None] = {}
     for block in blocks:
@@ -343,10 +343,10 @@ def _server_calls(request: Json) -> Iterator[str]:
     for message in messages:
         if message["role"] == "assistant":
             model_blocks += message["content"]
-    open_calls = set(open_server_calls(model_blocks))
+    open_calls = set(find_open_server_calls(model_blocks))
     for place, (message, following) in enumerate(pairwise(messages)):
         pending: list[str] = []
-        for name in open_server_calls(message["content"]):
+        for name in find_open_server_calls(message["content"]):
             if name in open_calls:
                 pending.append(name)
         has_own_calls = any(block["type"] == "tool_use" for block in message["content"])

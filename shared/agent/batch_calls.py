@@ -134,7 +134,7 @@ class BatchCalls:
         """
         now = self.dependencies.now()
         clock = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        wait_s = self.rules.poll_s(since, now)
+        wait_s = self.rules.compute_poll_s(since, now)
         if now >= self.rules.until:
             wait_s = min(wait_s, CANCEL_POLL_S)
         return Deferred(wait_s, f"{WAITS_FOR}{subject} since {clock}")
@@ -150,14 +150,16 @@ class BatchCalls:
         """
         state = self.rules.provider.retrieve(created.batch_id)
         if state.status is BatchStatus.ENDED:
-            return self._reply_in(batch.intended, created)
+            return self._build_reply(batch.intended, created)
         if self.dependencies.now() >= self.rules.until:
             self.check_not_lost()
             if state.status is BatchStatus.IN_PROGRESS:
                 self.rules.provider.cancel(state.batch_id)
         raise self.build_deferral(created.at, f"batch {created.batch_id}")
 
-    def _reply_in(self, intended: BatchIntended, created: BatchCreated) -> ModelReply | BatchClosed:
+    def _build_reply(
+        self, intended: BatchIntended, created: BatchCreated
+    ) -> ModelReply | BatchClosed:
         """Return the reply to a call in an ended batch, or the checkpoint of a batch without one.
 
         Raises:

@@ -62,7 +62,7 @@ class BatchRules:
                 closed_batches += 1
         return closed_batches < MAX_CLOSED
 
-    def poll_s(self, created_at: float, now: float) -> float:
+    def compute_poll_s(self, created_at: float, now: float) -> float:
         """Return the seconds until the next question about a batch. The wait grows with the age of
         the batch, and ends with the slack.
         """
@@ -104,7 +104,7 @@ class OpenBatch:
         return state.requests == 1 and earliest <= state.created_at <= latest
 
 
-def open_batch(checkpoints: Sequence[Checkpoint]) -> OpenBatch | None:
+def find_open_batch(checkpoints: Sequence[Checkpoint]) -> OpenBatch | None:
     """Return the call that is in a batch, or None."""
     created = None
     for checkpoint in reversed(checkpoints):

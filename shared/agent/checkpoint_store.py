@@ -121,7 +121,7 @@ class CheckpointStore(Protocol):
         """
         ...
 
-    def call_answers(self) -> Mapping[str, CallAnswer]:
+    def read_call_answers(self) -> Mapping[str, CallAnswer]:
         """Return the answers to questions about calls of this handoff, by the id of the call."""
         ...
 
@@ -174,7 +174,7 @@ class NoCheckpoints:
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         self._refuse(turn)
 
-    def call_answers(self) -> Mapping[str, CallAnswer]:
+    def read_call_answers(self) -> Mapping[str, CallAnswer]:
         self._refuse()
 
     def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:

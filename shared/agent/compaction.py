@@ -56,7 +56,7 @@ def compute_compaction_limit(context: ContextRules | None, longest_prompt: int) 
 
     Args:
         context: rules of the specialist's file, if any.
-        longest_prompt: see `Prices.longest_prompt`.
+        longest_prompt: see `Prices.get_longest_prompt`.
     """
     rules = context or ContextRules()
     usual = min(longest_prompt * 9 // 10, MAX_USUAL_COMPACTION)
@@ -199,7 +199,7 @@ def _find_passages(
 
 def _find_named_results(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
-    named_calls = set(call_names_in(text))
+    named_calls = set(find_call_names(text))
     names = conversation.call_names
     texts: dict[str, str] = {}
     for observed in conversation.observed:
@@ -234,7 +234,7 @@ def find_json_quotes(text: str) -> list[CitedQuote]:
     return quotes
 
 
-def call_names_in(text: str) -> list[str]:
+def find_call_names(text: str) -> list[str]:
     """Return the names of calls in a text, such as `look#1`."""
     return _CALL_NAME.findall(text)
 
@@ -252,14 +252,14 @@ def name_ranges(names: Iterable[str]) -> tuple[str, ...]:
         numbers.setdefault(tool, []).append(int(number))
     ranges: list[str] = []
     for tool, of_tool in numbers.items():
-        for first, last in _runs(sorted(of_tool)):
+        for first, last in _find_runs(sorted(of_tool)):
             ranges.append(f"{tool}#{first}")
             if last > first:
                 ranges[-1] += f" to {tool}#{last}"
     return tuple(ranges)
 
 
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+def _find_runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and the last number of each run of numbers without a gap."""
     runs: list[tuple[int, int]] = []
     for number in numbers:

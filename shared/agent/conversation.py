@@ -18,7 +18,7 @@ from handoff_queue.shared.agent.request_messages import (
     build_sendable_blocks,
     build_tool_result_block,
     build_user_message_block,
-    open_server_calls,
+    find_open_server_calls,
     sort_results_first,
     without_unfinished_calls,
 )
@@ -414,7 +414,7 @@ class Conversation:
             return False
         if _is_pause(reply):
             return True
-        return bool(find_calls(reply)) and bool(open_server_calls(reply.content))
+        return bool(find_calls(reply)) and bool(find_open_server_calls(reply.content))
 
     @property
     def called_names(self) -> list[str]:

@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.batch_calls import (
     BatchLost,
     adopt_batch,
 )
-from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
+from handoff_queue.shared.agent.batch_rules import OpenBatch, find_open_batch
 from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.call_reservation import (
     UNKNOWN_CALL,
@@ -275,7 +275,7 @@ class ModelTurns:
         Raises:
             Deferred: the batch has not ended.
         """
-        batch = open_batch(conversation.checkpoints)
+        batch = find_open_batch(conversation.checkpoints)
         if batch is None:
             return False
         rules = self.dependencies.batches

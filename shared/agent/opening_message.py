@@ -158,7 +158,10 @@ def build_opening(
         fallback = escape_tags(handoff.fallback_instruction)
         parts.append(f"<fallback>{fallback}</fallback>")
     text = "\n\n".join(parts)
-    message = {"role": "user", "content": _build_role_blocks(text) if is_role else [_block(text)]}
+    message = {
+        "role": "user",
+        "content": _build_role_blocks(text) if is_role else [_build_block(text)],
+    }
     added_tools = _choose_tools_for_unread_results(handoff, result_texts, not_shown, max_chars)
     rules = TOOL_RULES if tools or added_tools else COMMON_RULES
     missing_tools = {*NO_SOURCES, RUN_CODE, CODE_EXECUTION, *spec.tools} - {*tools}
@@ -190,11 +193,11 @@ def _build_role_blocks(text: str) -> list[Block]:
     """
     shared, gap, rest = text.partition("\n\n")
     if not gap:
-        return [_block(text)]
-    return [_block(shared + gap), _block(rest)]
+        return [_build_block(text)]
+    return [_build_block(shared + gap), _build_block(rest)]
 
 
-def _block(text: str) -> Block:
+def _build_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 

@@ -25,7 +25,7 @@ _OF_USERS = ("tool_result", "image", "document")
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
-def open_server_calls(content: Iterable[Block]) -> set[str]:
+def find_open_server_calls(content: Iterable[Block]) -> set[str]:
     """Return the ids of calls of the provider's own tools that have no later result in these
     blocks.
     """
@@ -134,9 +134,9 @@ def without_unfinished_calls(
         if message["role"] == "assistant":
             last_reply = message["content"]
             replied_blocks += last_reply
-    unfinished_ids = open_server_calls(replied_blocks)
+    unfinished_ids = find_open_server_calls(replied_blocks)
     if is_paused:
-        unfinished_ids -= open_server_calls(last_reply)
+        unfinished_ids -= find_open_server_calls(last_reply)
     call_ids: set[str] = set()
     kept_messages: list[MessageParam] = [messages[0]]
     for message in messages[1:]:

@@ -158,7 +158,9 @@ class ToolContext:
     """The only hosts that `fetch_url` may reach for this specialist; empty: all public hosts."""
 
 
-def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContext) -> CallContext:
+def build_call_context(
+    name: str, arguments: Mapping[str, Any], context: ToolContext
+) -> CallContext:
     """Return the facts about a call that a user's tool may read. The tenant is read from the
     store.
 

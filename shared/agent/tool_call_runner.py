@@ -78,7 +78,7 @@ class ToolCallRunner:
             runnable,
             self._tools,
             self._decide,
-            checkpoints.call_answers,
+            checkpoints.read_call_answers,
             asks=approval_s is not None,
         )
         refused_results += map(self._shorten_repeated_refusal, checked.refused_results)
@@ -115,7 +115,7 @@ class ToolCallRunner:
         """Return the result of a call that may not run. If an equal call had the same result
         before, return one line that counts as a repetition.
         """
-        call = self._call_of(result)
+        call = self._find_call(result)
         if self._transcript.conversation.is_text_visible_for_equal_call(call, result.text):
             return observe_no_result(call, NoResult.SAME_CALL)
         return result
@@ -196,7 +196,7 @@ class ToolCallRunner:
     def _store_result(self, result: ToolObserved) -> None:
         """Store the result of a call, as the model may see it."""
         conversation = self._transcript.conversation
-        call = self._call_of(result)
+        call = self._find_call(result)
         tool = self._tools.get(str(call.get("name")))
         no_result = result.no_result
         text = self._transcript.dependencies.without_secrets(remove_invisible(result.text))
@@ -232,7 +232,7 @@ class ToolCallRunner:
                 labels.append(label)
         return labels
 
-    def _call_of(self, result: ToolObserved) -> Block:
+    def _find_call(self, result: ToolObserved) -> Block:
         """Return the call of this turn that a result belongs to."""
         for call in self._transcript.conversation.unanswered:
             if call["id"] == result.tool_use_id:

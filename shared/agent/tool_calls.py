@@ -292,7 +292,7 @@ class ToolThreads:
             while waiting or self._running:
                 yield from self._start_calls(waiting, on_start)
                 try:
-                    call_id, result = self._finished_calls.get(timeout=self._wait_s())
+                    call_id, result = self._finished_calls.get(timeout=self._compute_wait_s())
                 except Empty:
                     on_tick()
                     yield from self._abandon_slow_calls()
@@ -390,7 +390,7 @@ class ToolThreads:
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._finished_calls.put((call["id"], error))
 
-    def _wait_s(self) -> float:
+    def _compute_wait_s(self) -> float:
         """Return the seconds until the next tick or the next timeout."""
         next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
         return min(TICK_S, max(0.0, next_timeout - time.monotonic()))

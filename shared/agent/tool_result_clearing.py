@@ -64,7 +64,7 @@ def build_clearing_rules(context: ContextRules | None, longest_prompt: int) -> C
 
     Args:
         context: rules of the specialist's file, if any.
-        longest_prompt: see `Prices.longest_prompt`.
+        longest_prompt: see `Prices.get_longest_prompt`.
     """
     rules = context or ContextRules()
     usual = min(longest_prompt * 4 // 5, MAX_USUAL_CLEARING, rules.compact_at or longest_prompt)
@@ -196,7 +196,9 @@ class ProviderContext:
     edits_of: Callable[[str], Collection[ContextEdit]]
     """Returns the edits that the provider offers for a model now."""
     longest_prompt: int
-    """See `Prices.longest_prompt`. The loop clears results itself if a request could be longer."""
+    """See `Prices.get_longest_prompt`. The loop clears results itself if a request could be
+    longer.
+    """
 
     def clears(self, models: Iterable[str]) -> bool:
         """Return whether the provider clears results for each of these models."""

@@ -14,8 +14,8 @@ from typing import Any
 from celery import Celery
 from celery.utils import uuid
 
+from handoff_queue.shared.broker.gil_yielding import with_pauses
 from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
-from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
 

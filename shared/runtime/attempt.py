@@ -341,7 +341,7 @@ class Attempts:
         text = result.to_json()
         finished = build_handoff_finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *consequences.payloads), claim.job_id)
-        request = claim.finish_request(
+        request = claim.build_finish_request(
             result,
             (finished, *consequences.events),
             consequences.payloads,

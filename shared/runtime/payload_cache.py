@@ -211,7 +211,7 @@ class _DocumentAccess:
     _job_id: JobId
     _tenant: str
     _scope: str
-    """See `Sealing.scope`."""
+    """See `Sealing.get_scope`."""
     _deadline: float | None
     """Deadline of the handoff, in Unix seconds; None: it has none."""
     results: dict[str, str] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class _DocumentAccess:
         return page
 
     def get_text(self, digest: str) -> str:
-        """Return the text of a document. Raises as `PayloadCache.text_of`."""
+        """Return the text of a document. Raises as `PayloadCache.get_text`."""
         return self._cache.get_text(self._job_id, digest, self._tenant)
 
     def compute_remaining_s(self) -> float:

@@ -39,7 +39,7 @@ from handoff_queue.shared.store.script_arguments import (
 )
 from handoff_queue.shared.store.tool_call_approvals import (
     CallQuestions,
-    call_answers_in,
+    parse_call_answers,
 )
 from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, prove_run
@@ -126,7 +126,7 @@ class FinishRequest:
     arguments: Sequence[Any]
     """Arguments of `finish` in `parts/results.lua`."""
 
-    def reply_in(self, answer: Sequence[Any]) -> FinishReply:
+    def parse_reply(self, answer: Sequence[Any]) -> FinishReply:
         """Return the reply in the script's answer, which is not a refusal."""
         _, parts_left, version, at_ms, wakes = answer
         recorded = with_versions(self.events, int(version), int(at_ms) / 1000)
@@ -371,14 +371,14 @@ class HandoffClaim:
                 self._stored_count += len(prompts)
             self.apply_answer(answer)
 
-    def call_answers(self) -> dict[str, CallAnswer]:
+    def read_call_answers(self) -> dict[str, CallAnswer]:
         """Return the answers to questions about calls of this handoff, by the id of the call. With
         a keyring, an answer counts only if a user's process, or the supervisor, has signed it.
         """
         fence = [self.handoff_id, self.fence]
         answer = self._run_until_answered("tool_call_approval_answers", fence, self._keys)
         self.apply_answer(answer[0])
-        return call_answers_in(
+        return parse_call_answers(
             answer[1:], self.trust, self.job_id, self.handoff_id, self.connection.sealing
         )
 
@@ -459,7 +459,7 @@ class HandoffClaim:
         lease_ms = int(self.lease_s * 1000)
         return self._keys, [self.handoff_id, self.fence, lease_ms, self._doing, sealed_draft]
 
-    def finish_request(
+    def build_finish_request(
         self,
         result: HandoffResult,
         events: Sequence[Event],
@@ -535,9 +535,9 @@ class HandoffClaim:
             Interrupted: the claim is lost, or another process has ended the handoff.
             MessagesWaiting: the agent must first take messages of users; nothing is stored.
         """
-        return self.reply_to_finish(end, self._run_until_answered("finish", end.arguments))
+        return self.parse_finish_reply(end, self._run_until_answered("finish", end.arguments))
 
-    def reply_to_finish(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
+    def parse_finish_reply(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
         """Return the reply to the request `end`, from the answer of `finish.lua`, or from that
         part of the answer of `commit.lua`.
 
@@ -549,7 +549,7 @@ class HandoffClaim:
             self.apply_answer(answer[0])
         if answer[0] == b"messages":
             raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
-        return end.reply_in(answer)
+        return end.parse_reply(answer)
 
     def release(self) -> None:
         """Hand the claim back after storing its waiting checkpoints. It does not count as a
@@ -649,7 +649,7 @@ class HandoffClaim:
         """Return the usage of the model call in these checkpoints as JSON, or '' if there is
         no call. There is at most one call, because each is settled before the next is made.
         """
-        call = _call_in(checkpoints)
+        call = _find_ended_call(checkpoints)
         if call is None:
             return ""
         if isinstance(call, BatchClosed):
@@ -761,7 +761,7 @@ def _find_batch(checkpoints: Sequence[Checkpoint]) -> str:
     return ""
 
 
-def _call_in(
+def _find_ended_call(
     checkpoints: Sequence[Checkpoint],
 ) -> ModelReplied | ModelCallFailed | BatchClosed | None:
     """Return the first end of a model call in these checkpoints, or None if no call has ended."""

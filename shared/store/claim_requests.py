@@ -171,7 +171,7 @@ class Claims:
 
         Args:
             claim: claim on the handoff that ends.
-            end: from `HandoffClaim.finish_request`.
+            end: from `HandoffClaim.build_finish_request`.
             commit: its `expected` is the version before the end of the handoff.
             request: the request for the next handoff, or None.
 
@@ -183,7 +183,7 @@ class Claims:
         claim_arguments = self._build_arguments(request) if request else ()
         answer = self._journal.run_commit(commit, claim=claim_arguments, end=end.arguments)
         is_committed, _, _, claim_answer, finish_answer = answer
-        finished = claim.reply_to_finish(end, finish_answer)
+        finished = claim.parse_finish_reply(end, finish_answer)
         if not is_committed:
             return FinishedWithCommit(finished)
         next_claim = None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import find_digest
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
+from handoff_queue.shared.store.script_arguments import build_read_list_arguments, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, UnixTime, compute_digest
@@ -166,7 +166,9 @@ class DeadLetters:
 
     def _read(self, first: int, last: int) -> list[bytes]:
         """Return stored letters. A worker that was taken over may have written longer ones."""
-        arguments = list_arguments(first, last, MAX_LETTER_BYTES, MAX_LETTERS * MAX_BODY_CHARS)
+        arguments = build_read_list_arguments(
+            first, last, MAX_LETTER_BYTES, MAX_LETTERS * MAX_BODY_CHARS
+        )
         letters: list[bytes] = self._connection.run_script("read_list", [keys.DEAD], arguments)
         return letters
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import (
     MAX_EXACT_INTEGER,
-    list_arguments,
+    build_read_list_arguments,
     read_entries,
 )
 
@@ -80,7 +80,7 @@ class History:
             StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(agents))
-        arguments = list_arguments(
+        arguments = build_read_list_arguments(
             0, MAX_SAMPLES - 1, MAX_SAMPLE_BYTES, MAX_SAMPLES * MAX_SAMPLE_BYTES
         )
         calls: list[ScriptCall] = [([keys.history(name)], arguments) for name in names]

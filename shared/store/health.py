@@ -100,7 +100,7 @@ class Health:
             return str(error)
         return None
 
-    def no_room(self, mark: float) -> str | None:
+    def find_lack_of_memory(self, mark: float) -> str | None:
         """Return the reason to refuse new jobs if Redis uses more memory than the mark, else
         None.
 

@@ -79,7 +79,7 @@ class EvaluationLease:
 
     def begin(self, after: int = 0) -> Iterator[list[RecordedEvent]]:
         """Record that the evaluation has begun. Return the pages of the events after a version, as
-        `Journal.pages`. A repeated call is the same evaluation.
+        `Journal.iterate_pages`. A repeated call is the same evaluation.
 
         Raises:
             PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a

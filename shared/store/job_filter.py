@@ -42,7 +42,9 @@ def find_first_place(where: JobFilter) -> str:
     return f"({int(where.submitted_before * 1000)}"
 
 
-def list_arguments(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str | int]:
+def build_job_filter_arguments(
+    where: JobFilter, place: str, jobs_read: int, count: int
+) -> list[str | int]:
     """Return the arguments of the scripts of the list: see `lua/parts/job_filter.lua`."""
     lowest = "-inf"
     if where.submitted_after is not None:

@@ -16,7 +16,7 @@ from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import (
     MAX_TEXT_BYTES,
-    list_arguments,
+    build_read_list_arguments,
     parse_handoff_id,
     parse_name,
 )
@@ -181,7 +181,9 @@ class JobSummaries:
         decision yet. Only the first events are read, because a job issues few steps before the
         decision.
         """
-        limits = list_arguments(0, HEAD_EVENTS - 1, MAX_EVENT_BYTES, HEAD_EVENTS * MAX_EVENT_BYTES)
+        limits = build_read_list_arguments(
+            0, HEAD_EVENTS - 1, MAX_EVENT_BYTES, HEAD_EVENTS * MAX_EVENT_BYTES
+        )
         entries = self._connection.run_script("read_list", [keys.log(job_id)], limits)
         for recorded in _parse_events(list(enumerate(entries, start=1))):
             if isinstance(recorded.event, Routed):
@@ -194,7 +196,7 @@ class JobSummaries:
         """Return the existing handoffs among the given ones, in two round trips."""
         handoffs: dict[HandoffId, HandoffRecord] = {}
         for handoff_id, fields in read_hashes(self._connection, job_id, handoff_ids).items():
-            handoffs[handoff_id] = _record_of(fields)
+            handoffs[handoff_id] = _build_record(fields)
         return handoffs
 
 
@@ -219,7 +221,7 @@ def _parse_tally(text: bytes) -> HandoffTally:
         return HandoffTally()
 
 
-def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
+def _build_record(fields: dict[bytes, bytes]) -> HandoffRecord:
     def read_text(name: bytes) -> str | None:
         if name in fields:
             return parse_name(fields[name])

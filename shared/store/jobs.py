@@ -14,8 +14,8 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo, parse_handoff_i
 from handoff_queue.shared.store.job_filter import (
     EVERY_JOB,
     JobFilter,
+    build_job_filter_arguments,
     find_first_place,
-    list_arguments,
 )
 from handoff_queue.shared.store.job_info import (
     PROGRESS,
@@ -155,7 +155,7 @@ class Jobs:
             jobs_read = JOBS_A_ROUND_TRIP
         else:
             jobs_read = min(count, JOBS_A_ROUND_TRIP)
-        arguments = list_arguments(where, place, jobs_read, count)
+        arguments = build_job_filter_arguments(where, place, jobs_read, count)
         go_on, entries = self._connection.run_script("list_jobs", [keys.JOBS], arguments)
         return go_on.decode(), list(map(parse_job_id, entries))
 
@@ -167,7 +167,9 @@ class Jobs:
         counts: dict[JobStatus, int] = {}
         place = find_first_place(where)
         while place:
-            arguments = list_arguments(where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP)
+            arguments = build_job_filter_arguments(
+                where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP
+            )
             go_on, answer = self._connection.run_script("count_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
             for name, count in zip(answer[::2], answer[1::2], strict=True):

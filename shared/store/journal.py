@@ -65,7 +65,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import has_more_values
 
 NEWEST_EVENTS = 5
-"""Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
+"""Events of a job that `read_end_reasons` reads. Only deliveries to the caller follow the end."""
 MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
 MAX_PAGE_BYTES = 4_000_000
@@ -347,7 +347,7 @@ class Journal:
                 events += self.parse(last, self._read_end_of_batch(job_id, last))
             if is_first and (cut_off_count := min(after, count_events_cut_off(events))):
                 batch = [recorded.raw for recorded in take_events_to_first_signature(events)]
-                begin = self._begin_of_batch(job_id, after, cut_off_count, batch)
+                begin = self._find_batch_begin(job_id, after, cut_off_count, batch)
                 events = self.parse(after - len(begin), begin) + events
             yield events
             events, is_first = later, False
@@ -377,7 +377,7 @@ class Journal:
                 is_signed = is_signed_batch(self._trust, job_id, texts, stamp)
                 return end if is_signed else []
 
-    def _begin_of_batch(
+    def _find_batch_begin(
         self, job_id: JobId, version: int, count: int, batch: Sequence[bytes]
     ) -> list[bytes]:
         """Return the last entries up to a version, which are in a batch with a valid signature.
@@ -464,7 +464,7 @@ class Journal:
                 first_events[job_id] = parse_entry(1, entry).event
         return first_events
 
-    def end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+    def read_end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
         """Return why each job ended. A job whose end is not in its newest events, or has no reason,
         is left out. With a keyring, the signature of the end is checked.
         """
@@ -482,16 +482,16 @@ class Journal:
         for job_id, (_, arguments), answer in zip(job_ids, calls, answers, strict=True):
             if isinstance(answer, StoreUnavailable):
                 raise answer
-            if isinstance(answer, StoreError) or not any(map(_end_reason, answer[0])):
+            if isinstance(answer, StoreError) or not any(map(_parse_end_reason, answer[0])):
                 continue
-            for reason in self._end_reasons(job_id, arguments[0], answer[0]):
+            for reason in self._parse_end_reasons(job_id, arguments[0], answer[0]):
                 reasons[job_id] = reason
         return reasons
 
-    def _end_reasons(self, job_id: JobId, after: int, entries: Sequence[bytes]) -> list[str]:
+    def _parse_end_reasons(self, job_id: JobId, after: int, entries: Sequence[bytes]) -> list[str]:
         """Return the reasons of the ends among the newest entries of a job, the oldest first."""
         if not self._trust.is_on:
-            return [reason for entry in entries if (reason := _end_reason(entry))]
+            return [reason for entry in entries if (reason := _parse_end_reason(entry))]
         reasons: list[str] = []
         with suppress(MalformedMessage):
             for recorded in self.read(job_id, after, len(entries)):
@@ -668,7 +668,7 @@ class Journal:
         )
 
 
-def _end_reason(entry: bytes) -> str | None:
+def _parse_end_reason(entry: bytes) -> str | None:
     """Return the reason of an entry that ends a job; None for any other entry, or for an entry
     that this version cannot read. The end of a job is short.
     """

@@ -112,7 +112,7 @@ NOTHING = f"{PREFIX}nothing"
 handoff there.
 """
 WRITE_CHECK = f"{PREFIX}write_check"
-"""A key that no process and no script reads. `Health.refusal` writes zero bytes to it to see
+"""A key that no process and no script reads. `Health.find_refusal` writes zero bytes to it to see
 whether Redis accepts writes.
 """
 

@@ -19,7 +19,11 @@ from handoff_queue.shared.store.encryption_at_rest import (
     build_draft_place,
 )
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import iterate_rows, list_arguments, read_entries
+from handoff_queue.shared.store.script_arguments import (
+    build_read_list_arguments,
+    iterate_rows,
+    read_entries,
+)
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -447,7 +451,7 @@ class PayloadStore:
         entries = self._connection.run_script(
             "read_list",
             [keys.fetched_pages(job_id)],
-            list_arguments(-MAX_PAGES, -1, SHORT_BYTES, MAX_PAGES_BYTES),
+            build_read_list_arguments(-MAX_PAGES, -1, SHORT_BYTES, MAX_PAGES_BYTES),
         )
 
         def parse_page(entry: bytes) -> Document:

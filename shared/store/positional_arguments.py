@@ -106,8 +106,8 @@ class TakeMessagesArguments(NamedTuple):
 
 
 class BeginEvaluationArguments(NamedTuple):
-    """Arguments of `lease_job_evaluation.lua` for the begin of an evaluation. Other actions have
-    only the first two.
+    """Arguments of `lease_job_evaluation.lua` for the beginning of an evaluation. Other actions
+    have only the first two.
     """
 
     name: str

@@ -17,7 +17,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.audit import MIN_REFUSALS, USER_FIELD, Audit
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
+from handoff_queue.shared.store.script_arguments import build_read_list_arguments, read_entries
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
@@ -98,7 +98,7 @@ class Refusals:
         reports = self._connection.run_script(
             "read_list",
             [keys.REFUSALS],
-            list_arguments(
+            build_read_list_arguments(
                 -MAX_REPORTS, -1, MAX_REPORT_BYTES, MAX_REPORTS * MAX_REPORT_BYTES, removes=True
             ),
         )

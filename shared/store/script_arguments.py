@@ -150,7 +150,7 @@ def build_settled_usage(usage: Usage) -> dict[str, Any]:
     return figures
 
 
-def list_arguments(
+def build_read_list_arguments(
     first: int, last: int, max_bytes: int, max_sum: int, *, removes: bool = False
 ) -> list[int]:
     """Return the arguments of `read_list.lua`.

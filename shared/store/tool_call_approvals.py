@@ -99,7 +99,7 @@ class CallQuestions:
         ]
 
 
-def call_answers_in(
+def parse_call_answers(
     fields: Sequence[bytes], trust: Trust, job_id: JobId, handoff_id: HandoffId, sealing: Sealing
 ) -> dict[str, CallAnswer]:
     """Return the answers by the id of their call, from the reply of

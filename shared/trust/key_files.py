@@ -46,7 +46,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of keys, for `with locked(folder): read and write its files`.
+    """Hold the lock of a folder of keys, for `with lock_folder(folder): read and write its files`.
 
     Other processes and threads wait. The lock of a process that was killed is free. A thread that
     already holds the lock would wait forever.

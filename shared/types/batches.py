@@ -1,6 +1,7 @@
 """The port to a provider's batches: calls that the provider makes within 24 hours, at half price.
 
-`shared.providers.anthropic.batches.AnthropicBatches` implements it over the Message Batches API.
+`shared.providers.anthropic.batches_api.AnthropicBatches` implements it over the Message Batches
+API.
 """
 
 from __future__ import annotations

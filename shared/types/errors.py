@@ -14,10 +14,12 @@ HandoffError
 │   ├── NotesFull            the memory of the tenant is full; also a StoreError
 │   ├── TooManyOpenJobs      the tenant has as many open jobs as it may have; also a StoreError
 │   ├── Conflict             the idempotency key belongs to another request
+│   │   ├── UnreadableJob        another program has changed the record of the job
 │   │   └── UnverifiedEnd        a job has ended, and the signature of its end does not hold
 │   └── MissingCredentials   a real model was requested, and there is no key
 ├── MalformedMessage     a message or a stored value that does not parse
 │   └── UnusableSubmission   the submission of a job has no valid signature; also a Conflict
+├── UntrustedMessage     no valid signature, or a replay: the message becomes a dead letter
 ├── StoreError
 │   ├── StoreUnavailable     Redis cannot be reached, refuses the client, or is full (exit 3)
 │   │   └── StoreRefusesWrites   Redis is full or read-only: this write was not made
@@ -31,6 +33,7 @@ HandoffError
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
 │   ├── Deferred             the provider's rate limits last long: the handoff waits without a slot
+│   ├── ApprovalAwaited      a person must approve a call: the handoff waits without a slot
 │   ├── Paused               the agent is paused: the handoff waits until it is unpaused
 │   └── Draining             the process was told to stop
 ├── errors that a model reads and can correct; each is defined beside the code that raises it

@@ -229,7 +229,7 @@ class JobEnded(Message):
 
 
 BY_SCHEDULE = "schedule "
-"""Begin of `CancelRequested.by` if the next slot of a schedule cancels the job."""
+"""Beginning of `CancelRequested.by` if the next slot of a schedule cancels the job."""
 
 
 class CancelRequested(Message):

@@ -45,7 +45,7 @@ UNTRUSTED: frozenset[Kind] = frozenset({"document", "web", "tool", "mcp"})
 
 
 _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
-"""Beginning of the source of a tool's result or file, see `Conversation.source_of`."""
+"""Beginning of the source of a tool's result or file, see `Conversation.find_source`."""
 
 
 def find_tool(source: str) -> str | None:

@@ -104,7 +104,7 @@ def find_problems_by_step(
             problems.append(StepProblem(step_id, f"step id {step_id} is used {count} times"))
     known = {*counts, *given_steps, *unread}
     for step in steps:
-        for text in _step_problems(step, known, given_steps):
+        for text in _find_step_problems(step, known, given_steps):
             problems.append(StepProblem(step.id, text))
     for cycle in _find_cycles(steps):
         text = f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"
@@ -112,7 +112,7 @@ def find_problems_by_step(
     return problems + _find_missing_review_problems(steps)
 
 
-def _step_problems(
+def _find_step_problems(
     step: Step, known: Collection[str], given_steps: Collection[StepId]
 ) -> Iterator[str]:
     """Yield the problems of one step.

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.options import (
     OlderThan,
     Statuses,
     Tenant,
-    filter_of,
+    build_filter,
     parse_statuses,
 )
 from handoff_queue.supervisor.client.job_lookup import find_job
@@ -70,19 +70,19 @@ def cancel(
         raise UserError("--status, --tenant and --older-than need --all")
     if not names and not everything:
         raise UserError("name the jobs to cancel, or use --all (`handoff list` shows the jobs)")
-    chosen_statuses = open_statuses(statuses)
+    chosen_statuses = parse_open_statuses(statuses)
     if everything and not yes and not can_ask():
         raise UserError("--all asks before it cancels, and there is no terminal to ask: use --yes")
     jobs = connect_to_broker()
     if names:
         return _cancel_named(jobs, names)
-    where = filter_of(
+    where = build_filter(
         chosen_statuses, jobs.store.connection.now(), older_than_s=older_than, tenant=tenant
     )
     return _cancel_all(jobs, where, asks=not yes)
 
 
-def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
+def parse_open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open
     jobs.
 

@@ -397,7 +397,7 @@ def check_budgets(today: TodaysBudgets) -> Iterator[Finding]:
         about = f"budget of the day, tenant {DEFAULT_TENANT}"
         yield _check_budget(about, today.tenant, "HANDOFF_TENANT_DAY_", today)
     if today.most_open_jobs:
-        yield _open_jobs(today)
+        yield _describe_open_jobs(today)
 
 
 def check_memory(notes: int) -> Iterator[Finding]:
@@ -415,7 +415,7 @@ def check_memory(notes: int) -> Iterator[Finding]:
     yield Finding(CheckLevel.WARN, f"memory of tenant {DEFAULT_TENANT}", report, fix)
 
 
-def _open_jobs(today: TodaysBudgets) -> Finding:
+def _describe_open_jobs(today: TodaysBudgets) -> Finding:
     about = f"open jobs, tenant {DEFAULT_TENANT}"
     count = f"{today.open_jobs:,} of {today.most_open_jobs:,}"
     if today.open_jobs < today.most_open_jobs:

@@ -35,7 +35,7 @@ DEBUG = "HANDOFF_DEBUG"
 """If this variable is set, an internal error prints its traceback."""
 
 
-def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
+def get_exit_code(status: JobStatus, *, allow_partial: bool = False) -> int:
     """Return the exit code for the status of a job.
 
     Args:

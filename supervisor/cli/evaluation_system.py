@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.request_options import check_model
 from handoff_queue.supervisor.evaluation.answer_grader import GRADER, AnswerGrader
-from handoff_queue.supervisor.lifecycle.routing import default_specialist
+from handoff_queue.supervisor.lifecycle.routing import choose_default_specialist
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
@@ -77,15 +77,15 @@ def create_grader(jobs: Client, settings: Settings, model: str | None) -> Answer
     """
     served = jobs.store.presence.load_served_specialists()
     if not model:
-        model = _default_model(served, settings)
+        model = _get_default_model(served, settings)
     if GRADER in served:
         specialist = GRADER
     else:
-        specialist = default_specialist(served)
+        specialist = choose_default_specialist(served)
     return AnswerGrader(specialist, model)
 
 
-def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
+def _get_default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
     if collect_models(served) == {OFFLINE_MODEL}:
         return None
     return settings.review_model or settings.supervisor_model

@@ -13,7 +13,7 @@ from handoff_queue.supervisor.cli.connection import OptionalJob, connect_to_brok
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.client.journal_follower import find_unverified_end
 from handoff_queue.supervisor.text.sanitizing import escape_unsafe_in_json, replace_unsafe
@@ -68,7 +68,7 @@ def export(
 
 def print_unverified_end(export: Export) -> None:
     """Print a line if the job has ended, and this process does not trust the event of its end."""
-    error = find_unverified_end(export.job, record_in(export).journal)
+    error = find_unverified_end(export.job, extract_record(export).journal)
     if error is not None:
         print_message(str(error))
 

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_json,
 )
 from handoff_queue.supervisor.cli.errors import (
-    exit_code_of,
+    get_exit_code,
 )
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
 from handoff_queue.supervisor.text.sanitizing import replace_unsafe
@@ -172,7 +172,7 @@ def follow_to_end(
         from handoff_queue.supervisor.cli.display.row_table import write_rows
 
         write_rows(job_id, result.rows(), output)
-        return exit_code_of(result.status, allow_partial=allow_partial)
+        return get_exit_code(result.status, allow_partial=allow_partial)
     streamed = draft.returned_text if draft else ""
     return print_outcome(
         result,
@@ -223,13 +223,13 @@ def _show_until_question(
             screen.show(update)
             if answered_version is None or update.view.state is None:
                 continue
-            for question in _open_questions(update.view.state):
+            for question in _list_open_questions(update.view.state):
                 if question.version > answered_version:
                     return question
     return None
 
 
-def _open_questions(state: JobState) -> list[Question]:
+def _list_open_questions(state: JobState) -> list[Question]:
     """Return the open questions of a job, the oldest first."""
     questions: list[Question] = [*state.open_calls]
     if state.question is not None:
@@ -258,7 +258,7 @@ def print_outcome(
     """
     with suppress(BrokenPipe):
         _print_outcome(result, as_json=as_json, streamed=streamed, is_private=is_private)
-    return exit_code_of(result.status, allow_partial=allow_partial)
+    return get_exit_code(result.status, allow_partial=allow_partial)
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:

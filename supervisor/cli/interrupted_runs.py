@@ -16,7 +16,7 @@ from pathlib import Path
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id_prefix
-from handoff_queue.supervisor.client.job_lookup import only_match
+from handoff_queue.supervisor.client.job_lookup import get_only_match
 
 _VARIABLES = "variables.json"
 
@@ -76,7 +76,7 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
             f"this machine has no interrupted run {text} (it has: {kept_jobs});"
             " for a job on a broker, set HANDOFF_REDIS_URL"
         )
-    return only_match(text, matches)
+    return get_only_match(text, matches)
 
 
 def find_kept_jobs(settings: Settings) -> list[JobId]:

@@ -35,8 +35,8 @@ from handoff_queue.supervisor.cli.options import (
     OlderThan,
     Statuses,
     Tenant,
+    build_filter,
     convert_amount,
-    filter_of,
     filter_option,
     parse_statuses,
 )
@@ -134,7 +134,7 @@ def list_jobs(
     """
     chosen_statuses = parse_statuses(statuses)
     jobs = connect_to_broker()
-    where = filter_of(
+    where = build_filter(
         chosen_statuses,
         jobs.store.connection.now(),
         older_than_s=older_than,

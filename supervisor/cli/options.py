@@ -459,7 +459,7 @@ def parse_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     return frozenset(statuses)
 
 
-def filter_of(
+def build_filter(
     statuses: frozenset[JobStatus],
     now: float,
     *,

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.errors import exit_code_of
+from handoff_queue.supervisor.cli.errors import get_exit_code
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson, RowsFile
 
 
@@ -49,7 +49,7 @@ def result(
 
         status = jobs.wait(job_id, wait)
         write_rows(job_id, jobs.rows(job_id), output)
-        return exit_code_of(status, allow_partial=allow_partial)
+        return get_exit_code(status, allow_partial=allow_partial)
     job_result = jobs.result(job_id, wait_s=wait)
     if as_json or job_result.status.has_ended:
         return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
@@ -64,4 +64,4 @@ def result(
             f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end,"
             f" `handoff watch {job_id}` shows its progress"
         )
-    return exit_code_of(job_result.status)
+    return get_exit_code(job_result.status)

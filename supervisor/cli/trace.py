@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.export import print_unverified_end
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_result import JobRecord, build_report
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -134,7 +134,7 @@ def _list_children(export: Export) -> list[JobId]:
 
 
 def _make_traced_job(export: Export) -> TracedJob:
-    record = record_in(export)
+    record = extract_record(export)
     return TracedJob(
         record=record,
         report=build_report(record),

@@ -171,7 +171,7 @@ def up(
         try:
             console_port = None
             if not no_serve:
-                console_port = serve_port or default_console_port()
+                console_port = serve_port or get_default_console_port()
             system = _LocalSystem(
                 processes=processes,
                 folder=folder,
@@ -189,7 +189,7 @@ def up(
             return OK
 
 
-def default_console_port() -> int | None:
+def get_default_console_port() -> int | None:
     """Return the port of a console for which the user named no port. None: a package of the
     console is not installed, and the system runs without it.
     """

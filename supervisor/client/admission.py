@@ -97,7 +97,7 @@ class Admission:
 
     @cached_property
     def _no_room(self) -> str | None:
-        return self._store.health.no_room(self._settings.memory_mark)
+        return self._store.health.find_lack_of_memory(self._settings.memory_mark)
 
     def _find_refusal(self, tenant: str) -> UserError | None:
         if tenant not in self._refusals:
@@ -111,7 +111,7 @@ def check_room(store: Store, memory_mark: float) -> None:
     Raises:
         StoreUnavailable: Redis is filled above the mark.
     """
-    no_room = store.health.no_room(memory_mark)
+    no_room = store.health.find_lack_of_memory(memory_mark)
     if no_room:
         raise StoreUnavailable(no_room)
 

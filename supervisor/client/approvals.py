@@ -102,7 +102,7 @@ def build_approvals(
                 **_build_author_and_note(answer, payloads),
                 "draft": draft,
                 "own_plan": _get_own_plan(answer, payloads),
-                "call": _call_of(question_event, answer, payloads),
+                "call": _convert_call(question_event, answer, payloads),
             }
         )
     return tuple(approvals)
@@ -132,7 +132,7 @@ def _get_own_plan(answer: Approved | Rejected | None, payloads: Mapping[str, str
     return json.loads(payloads[own_plan.digest])
 
 
-def _call_of(
+def _convert_call(
     question_event: ApprovalAsked, answer: Approved | Rejected | None, payloads: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return the call of a tool that a question is about; None: it is about something else."""

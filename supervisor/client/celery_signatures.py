@@ -20,7 +20,7 @@ _FIELDS = ("task", "args", "kwargs", "options", "immutable", "subtask_type", "ch
 _OPTIONS = ("queue",)
 
 
-def end_task_of(signature: Mapping[str, Any]) -> EndTask:
+def parse_end_task(signature: Mapping[str, Any]) -> EndTask:
     """Return the task that is sent at the end of a job.
 
     Args:

@@ -44,9 +44,9 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.schedule import Schedule
 from handoff_queue.supervisor.client.job_result import (
     JobRecord,
+    build_record,
     find_letters,
     is_letter_of,
-    record_of,
 )
 
 
@@ -95,7 +95,7 @@ class Export(Message):
     """The dead letters that contain the id of the job."""
 
 
-def record_in(export: Export) -> JobRecord:
+def extract_record(export: Export) -> JobRecord:
     """Return the record from which a report is made."""
     journal = tuple(map(ExportedEvent.to_recorded, export.journal))
     return JobRecord(export.at, export.job, journal, export.handoffs, export.payloads, export.waits)
@@ -111,7 +111,7 @@ def build_export(store: Store, settings: Settings, job_id: JobId, *, texts: bool
         UnknownJob: there is no such job.
         StoreError: a payload is gone.
     """
-    record = record_of(store, job_id)
+    record = build_record(store, job_id)
     submitted = record.journal[0].event
     assert isinstance(submitted, JobSubmitted)
     if submitted.manifest:

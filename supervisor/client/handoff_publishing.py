@@ -12,6 +12,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import declare_queues
+from handoff_queue.shared.broker.gil_yielding import with_pauses
 from handoff_queue.shared.broker.message_publisher import (
     ChordPart,
     TaskMessage,
@@ -24,7 +25,6 @@ from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
-from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff

@@ -68,10 +68,10 @@ def find_job(store: Store, text: str) -> JobId:
         return JobId(text)
     if not is_job_id_prefix(text):
         raise _build_invalid_id_error(text)
-    return only_match(text, store.jobs.find_by_prefix(text, MAX_CANDIDATES + 1))
+    return get_only_match(text, store.jobs.find_by_prefix(text, MAX_CANDIDATES + 1))
 
 
-def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
+def get_only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
     """Return the only job with an id that begins with `prefix`.
 
     Raises:

@@ -111,7 +111,7 @@ class JobRecord:
     """One line for each process or person that the job waits for."""
 
 
-def record_of(store: Store, job_id: JobId, describe: Describe = str) -> JobRecord:
+def build_record(store: Store, job_id: JobId, describe: Describe = str) -> JobRecord:
     """Read the journal of a job and all its payloads.
 
     Args:
@@ -352,7 +352,7 @@ def read_report(store: Store, job_id: JobId, describe: Describe = str) -> JobRes
         UnverifiedEnd: the job has ended, and this process does not trust the event of its end.
         StoreError: a payload is gone.
     """
-    record = record_of(store, job_id, describe)
+    record = build_record(store, job_id, describe)
     error = find_unverified_end(record.job, record.journal)
     if error is not None:
         raise error
@@ -404,7 +404,7 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
         patches=tuple(build_change(event, texts) for event in _select_events(events, PlanPatched)),
         gates=build_gate_results([recorded.event for recorded in events], texts),
         conflicts=_build_conflicts(planned_state, texts),
-        approvals=build_approvals(events, payloads, _open_questions(state)),
+        approvals=build_approvals(events, payloads, _find_open_questions(state)),
         messages=list_messages(events, payloads),
         gaps=_build_gaps(answer),
         to_finish_usd=to_finish_usd,
@@ -436,7 +436,7 @@ def _build_state_for_report(record: JobRecord, plans: Sequence[PlanMade]) -> Job
     return fold(record.job.job_id, None, record.journal)
 
 
-def _open_questions(state: JobState | None) -> set[int]:
+def _find_open_questions(state: JobState | None) -> set[int]:
     """Return the versions of the questions that a person can still answer."""
     if state is None or state.ended:
         return set()

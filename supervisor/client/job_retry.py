@@ -17,7 +17,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.submission import build_budget_fields, keep_documents
-from handoff_queue.supervisor.lifecycle.job_retry import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import build_retry
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -29,7 +29,7 @@ MAX_CONFLICTS = 20
 """Version conflicts in a row at which a retry is given up."""
 
 
-def retry_commit(
+def build_retry_commit(
     state: JobState,
     info: JobInfo,
     from_step: str | None,
@@ -47,9 +47,9 @@ def retry_commit(
         key: the digest of the idempotency key.
 
     Raises:
-        UserError: see `retry_of`.
+        UserError: see `build_retry`.
     """
-    event = retry_of(state, get_usage_by_limit(info), from_step, new)
+    event = build_retry(state, get_usage_by_limit(info), from_step, new)
     return build_event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
 
 
@@ -62,7 +62,7 @@ def build_event_commit(state: JobState, event: RetryRequested, due_at: float) ->
     """Return the commit of a retry's event.
 
     Args:
-        due_at: see `retry_commit`.
+        due_at: see `build_retry_commit`.
     """
     status = fold_on(state, [RecordedEvent(state.version + 1, state.as_of, event)]).status
     answered = dict.fromkeys(("cancelled", "asks", "limits_to_raise"), "")
@@ -95,7 +95,7 @@ def retry_job(
         Conflict: the key was used for another retry of the job.
         TooManyOpenJobs: the tenant has as many open jobs as it may have.
         VersionConflict: the journal has changed in each of many tries.
-        UserError: see `retry_of`, or the documents of the job are gone.
+        UserError: see `build_retry`, or the documents of the job are gone.
     """
     digest = None
     if key is not None:
@@ -110,7 +110,7 @@ def retry_job(
         if digest is not None and _is_stored(events, digest, from_step, new):
             return
         due_at = store.connection.now() + WAKE_AFTER_S
-        commit = retry_commit(state, info, from_step, new, due_at, actor, digest)
+        commit = build_retry_commit(state, info, from_step, new, due_at, actor, digest)
         keep_documents(store, state)
         # The journal changes when the webhook is tried, or when another client retries the job. An
         # event of a worker does not matter: the job has ended.

@@ -41,7 +41,7 @@ from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.argument_types import check_tenant, check_type
-from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of
+from handoff_queue.supervisor.client.celery_signatures import check_allowed, parse_end_task
 from handoff_queue.supervisor.gates.gates_file import GateSet, read_gates
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
@@ -418,7 +418,7 @@ def check_request(request: Request, settings: Settings) -> None:
             " j-0123456789ab"
         )
     if request.on_end is not None:
-        end_task = end_task_of(request.on_end)
+        end_task = parse_end_task(request.on_end)
         if settings.on_end_tasks is not None:  # else only the supervisors know
             check_allowed(end_task.task, settings.on_end_tasks)
     _check_deadline(request, settings)

@@ -157,7 +157,7 @@ def add_schedule(
         event=event, payloads=submission.payloads, documents=dict(submission.documents)
     )
     if store.schedules.find(event.tenant, name) is not None:
-        raise _name_taken(name)
+        raise _build_name_taken_error(name)
 
     def add() -> bool:
         return store.schedules.add(schedule, job)
@@ -165,11 +165,11 @@ def add_schedule(
     details = f"{cron}, {options.timezone}, tenant {event.tenant}"
     is_added = audit_change(store, actor, AuditAction.ADD_SCHEDULE, name, add, details)
     if not is_added:
-        raise _name_taken(name)
+        raise _build_name_taken_error(name)
     return read_status(store, schedule)
 
 
-def _name_taken(name: str) -> ScheduleExists:
+def _build_name_taken_error(name: str) -> ScheduleExists:
     return ScheduleExists(
         f"there is a schedule {name} already: remove it first",
         command=f"handoff schedule remove {name}",

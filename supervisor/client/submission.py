@@ -51,7 +51,7 @@ from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.admission import Admission
-from handoff_queue.supervisor.client.celery_signatures import end_task_of
+from handoff_queue.supervisor.client.celery_signatures import parse_end_task
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request, check_documents, choose_answer_gates
@@ -279,7 +279,7 @@ def build_submission(
     gating = choose_answer_gates(request, settings)
     on_end = None
     if request.on_end is not None:
-        on_end = end_task_of(request.on_end).to_json()
+        on_end = parse_end_task(request.on_end).to_json()
     event = JobSubmitted(
         request=make_ref(request.text),
         title=cut_title(request.text),

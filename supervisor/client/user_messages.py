@@ -23,9 +23,9 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import (
+    find_only_readers,
+    find_open_readers,
     is_read_later,
-    only_readers,
-    open_readers,
 )
 
 MAX_MESSAGE_CHARS = 10_000
@@ -94,14 +94,14 @@ def say(
         event = UserMessageSent(
             message_id=message_id, text=make_ref(clean), step=step_id, actor=actor
         )
-        readers = only_readers(state, step_id)
+        readers = find_only_readers(state, step_id)
         outcome = store.user_messages.send(job_id, event, clean, state.version, readers)
         if outcome is not Refusal.CHANGED:
             break
     if isinstance(outcome, Refusal):
         raise _build_error(job_id, outcome)
     assert state is not None
-    running = tuple(issued.step_id for issued in open_readers(state, step_id))
+    running = tuple(issued.step_id for issued in find_open_readers(state, step_id))
     return SentMessage(message_id, outcome, running, clean != text)
 
 

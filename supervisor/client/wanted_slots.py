@@ -45,7 +45,7 @@ def compute_wanted_slots(
     demand: dict[str, int] = {}
     wants: dict[str, dict[Limit, float]] = {}
     for agent in agents:
-        newest = sorted(samples.get(agent, ()), key=_end_time, reverse=True)[:NEWEST]
+        newest = sorted(samples.get(agent, ()), key=_get_end_time, reverse=True)[:NEWEST]
         demand[agent] = _demand(
             load, agent, _compute_refused_share(load, agent, newest, refused_buckets)
         )
@@ -105,7 +105,7 @@ def _compute_share_at_limit(
     return float("inf")
 
 
-def _end_time(sample: Mapping[str, Any]) -> float:
+def _get_end_time(sample: Mapping[str, Any]) -> float:
     return float(sample.get("at", 0))
 
 

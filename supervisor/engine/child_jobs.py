@@ -215,7 +215,7 @@ class ChildJobs:
         if known is None:
             commit = self._build_submission_commit(state, handed_over, limits, due_at)
         elif known.ended:
-            commit = self._retry_commit(state, handed_over, known, limits, due_at)
+            commit = self._build_retry_commit(state, handed_over, known, limits, due_at)
         else:
             return  # the child job runs, and its end wakes the parent
         with suppress(VersionConflict):
@@ -232,7 +232,7 @@ class ChildJobs:
     def _load_state(self, job_id: JobId) -> JobState | None:
         return fold(job_id, None, self._store.journal.read(job_id))
 
-    def _retry_commit(
+    def _build_retry_commit(
         self,
         state: JobState,
         handed_over: HandoffIssued,
@@ -405,7 +405,9 @@ class ChildJobs:
         self._store.payloads.put_fetched_pages(parent.job_id, passed.pages, passed.texts)
         with suppress(Interrupted):
             claim.finish(
-                claim.finish_request(result, (build_handoff_finished_event(result, state.job_id),))
+                claim.build_finish_request(
+                    result, (build_handoff_finished_event(result, state.job_id),)
+                )
             )
         self._dispatcher.wake(parent.job_id)
         commit = Commit(

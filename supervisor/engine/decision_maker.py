@@ -50,7 +50,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SendEndTask,
 )
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from handoff_queue.supervisor.lifecycle.observations import (
     Observations,
     ObservedHandoff,
@@ -197,7 +197,7 @@ class DecisionMaker:
         """Return the time at which the sweeper wakes the job again, in Unix seconds. None: it does
         not.
         """
-        due_at = next_due(state, now, self._lease_s, observations)
+        due_at = compute_next_due(state, now, self._lease_s, observations)
         if prepared.is_full:  # the wake-up for the next batch may be lost
             due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
         if state.ended and due_at is not None and due_at <= now:  # no thread was free for a report

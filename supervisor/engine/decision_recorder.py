@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
+from handoff_queue.shared.broker.gil_yielding import with_pauses
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.presence import find_acting
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import (
     AbandonedStep,
     ApprovalAsked,
@@ -376,7 +376,7 @@ class DecisionRecorder:
                 step = step.model_copy(update={"task": with_confidence(plan, step, request)})
             contract = self._find_contract(state, plan.by_id[step_id], specialist)
             handoff = build_step_handoff(
-                state, step, spec, pinned.digest, texts, self._answer_schema(state), contract
+                state, step, spec, pinned.digest, texts, self._get_answer_schema(state), contract
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
@@ -416,10 +416,10 @@ class DecisionRecorder:
         texts = self._loader.load_texts(state, refs, writes)
         step = self._loader.plan(state, writes).by_id[step_id]
         contract = self._find_contract(state, step, CHILD_JOB_SPECIALIST)
-        schema = self._answer_schema(state)
+        schema = self._get_answer_schema(state)
         hand_over(self._store, state, step, texts, writes, schema, contract)
 
-    def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
+    def _get_answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
         if state.submitted.answer_schema:
             return self._loader.load_answer_schema(state)
         return None

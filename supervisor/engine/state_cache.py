@@ -64,7 +64,8 @@ class StateCache:
         Redis was restored from older data, or the job was deleted and submitted again.
 
         Args:
-            read_pages: returns the pages of the events after a version; by default `Journal.pages`.
+            read_pages: returns the pages of the events after a version; by default
+                `Journal.iterate_pages`.
         """
         with self._lock:
             cached = self._cached_states.get(job_id, _UNKNOWN)

@@ -158,7 +158,7 @@ class Sweeper:
         self.refuse_announcements()
         self._cancel_batches()
 
-    def _round(self) -> None:
+    def _run_round(self) -> None:
         """Wake all jobs that are due, and clean up in every `FORGET_EVERY`th round."""
         has_more = True
         while has_more:  # thousands of jobs may be due after an outage
@@ -179,7 +179,7 @@ class Sweeper:
             is_there = _run_or_log("not announced", self._announce_in_time)
             self._tried.set()
             if is_there:
-                _run_or_log("not swept", self._round)
+                _run_or_log("not swept", self._run_round)
                 _run_or_log("schedules not started", self._start_schedules)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(StoreError):

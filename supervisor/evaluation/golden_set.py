@@ -33,10 +33,10 @@ from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_result import build_report
 from handoff_queue.supervisor.evaluation.answer_faults import format_answer
-from handoff_queue.supervisor.lifecycle.answer import open_text
+from handoff_queue.supervisor.lifecycle.answer import format_open_points
 from handoff_queue.supervisor.lifecycle.gaps import format_gaps_section
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
@@ -198,7 +198,7 @@ def build_case(export: Export, name: str) -> NewCase:
         UserError: the job has not ended, or has no answer. Or its request is too long for a case.
             Or its answer depends on items, results or a schema that a case does not have.
     """
-    result = build_report(record_in(export))
+    result = build_report(extract_record(export))
     answer = _without_own_lines(format_answer(result), export)
     if not result.status.has_ended:
         raise UserError(f"{result.job_id} has not ended yet: wait for its end")
@@ -241,7 +241,7 @@ def _without_own_lines(text: str, export: Export) -> str:
             answer = Answer.from_json(export.payloads[recorded.event.answer.digest])
             for note in answer.notes:
                 text = text.removesuffix(f"_{note}_").rstrip()
-            text = text.removesuffix(open_text(answer.open_points)).rstrip()
+            text = text.removesuffix(format_open_points(answer.open_points)).rstrip()
             text = text.removesuffix(format_gaps_section(answer.gaps)).rstrip()
             break
     return text.replace(f" {UNPROVEN}", "").replace(UNPROVEN, "")

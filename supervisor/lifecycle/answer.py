@@ -259,7 +259,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     content = build_content(state, texts)
     disputes = find_disputes(state, texts)
     gaps = find_gaps(state, texts)
-    open_points = (*_open_points(state, texts), *_build_figure_points(state, content.unproven))
+    open_points = (*_list_open_points(state, texts), *_build_figure_points(state, content.unproven))
     notes = _build_own_notes(state, texts)
     if content.is_form:  # a form has no place for sections
         form = texts.get_result(list_parts(state)[0])
@@ -268,7 +268,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     else:
         text, citations = _add_disputes(content, disputes)
         footer = f"_{label}_" if label else ""
-        blocks = (text, format_gaps_section(gaps), open_text(open_points), footer)
+        blocks = (text, format_gaps_section(gaps), format_open_points(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
         if is_private(state.origins) and is_untrusted(state.origins):
             text = without_foreign_images(text)
@@ -339,7 +339,7 @@ def _as_text(output: JsonValue) -> str:
     return json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def _list_open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
     points = [*_build_review_points(state, texts), *texts.get_vetoes(state.gated)]
     fact_check = state.fact_checks.outcome
@@ -376,7 +376,7 @@ def _build_review_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]
     return (*points, *verdict.open_points)
 
 
-def open_text(points: tuple[str, ...]) -> str:
+def format_open_points(points: tuple[str, ...]) -> str:
     """Return the section with the open points; '' if there are none."""
     if not points:
         return ""

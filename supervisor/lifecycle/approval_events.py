@@ -98,12 +98,14 @@ def _apply_approval(state: JobState, question: Question, event: Approved) -> dic
     return changes
 
 
-def open_call_questions(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
+def find_open_call_questions(
+    state: JobState, handoffs: Container[HandoffId]
+) -> tuple[AskedCall, ...]:
     """Return the questions about tool calls that these open handoffs wait for."""
     return tuple(call for call in state.asked_calls if call.handoff_id in handoffs)
 
 
-def call_questions_after(
+def update_call_questions(
     state: JobState, event: ApprovalEvent, recorded: RecordedEvent
 ) -> tuple[AskedCall, ...] | None:
     """Return the questions about tool calls after an event about one. None: the event is about

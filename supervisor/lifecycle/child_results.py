@@ -34,8 +34,8 @@ from handoff_queue.supervisor.lifecycle.answer import (
     build_body,
     build_content,
     collect_answer_claims,
+    format_open_points,
     list_parts,
-    open_text,
 )
 from handoff_queue.supervisor.lifecycle.child_jobs import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
@@ -50,7 +50,7 @@ from handoff_queue.supervisor.lifecycle.origins import find_job_origins
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
-    claim_ids_with_step_in,
+    find_claim_ids_with_step,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -173,7 +173,7 @@ def _build_output_and_claims(
         return names.setdefault(claim_id, f"{step}.c{len(names) + 1}")
 
     def replace_marker(match: re.Match[str]) -> str:
-        claim_ids = claim_ids_with_step_in(match)
+        claim_ids = find_claim_ids_with_step(match)
         if not claim_ids:
             return match[0]
         markers = [f"[{get_name(claim_id)}]" for claim_id in claim_ids if claim_id in known]
@@ -212,7 +212,7 @@ def _build_output(
     blocks = (
         f"{body}{format_disputes(disputes, body)}",
         format_gaps_section(answer.gaps),
-        open_text(answer.open_points),
+        format_open_points(answer.open_points),
     )
     return "\n\n".join(filter(None, blocks))
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.origins import is_output_of_code
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, claim_ids_with_step_in
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, find_claim_ids_with_step
 from handoff_queue.supervisor.lifecycle.uncited_sentences import has_figure
 
 _Place = tuple[str, int, int]
@@ -87,7 +87,7 @@ def find_unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, 
     figures: dict[str, None] = {}
     for marker in MARKER.finditer(text):
         marked_claims: list[Claim] = []
-        for claim_id in claim_ids_with_step_in(marker):
+        for claim_id in find_claim_ids_with_step(marker):
             if claim_id in claims:
                 marked_claims.append(claims[claim_id])
         if any(claim.sources for claim in marked_claims):
@@ -117,7 +117,7 @@ def _with_numbers(text: str, claims: Mapping[str, Claim], numbers: _Numbers) -> 
 
 def _format_numbers(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
     """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
-    claim_ids = claim_ids_with_step_in(match)
+    claim_ids = find_claim_ids_with_step(match)
     if not claim_ids:
         return match[0]
     marks: dict[str, None] = {}

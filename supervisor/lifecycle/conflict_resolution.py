@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.claim_sources import (
     list_source_payloads,
 )
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, find_claim_ids
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import find_claim_conflicts
@@ -231,15 +231,15 @@ def format_disputes(disputes: Collection[Dispute], body: str) -> str:
     """
     used_claims: set[str] = set()
     for marker in MARKER.finditer(body):
-        used_claims.update(claim_ids_in(marker))
-    disputed_block = _block("Disputed", _open_disputes(disputes))
-    settled_block = _block(
+        used_claims.update(find_claim_ids(marker))
+    disputed_block = _format_block("Disputed", _find_open_disputes(disputes))
+    settled_block = _format_block(
         "Contradicted, and settled", _find_disputes_with_rejected_claim(disputes, used_claims)
     )
     return f"{disputed_block}{settled_block}"
 
 
-def _block(title: str, disputes: Sequence[Dispute]) -> str:
+def _format_block(title: str, disputes: Sequence[Dispute]) -> str:
     if not disputes:
         return ""
     lines = "\n".join(f"- {dispute.format_line(has_markers=True)}" for dispute in disputes)
@@ -250,14 +250,14 @@ def build_dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> t
     """Return the disputes as notes, for an answer that is a form."""
     notes = [
         f"Disputed: {dispute.format_line(has_markers=False)}"
-        for dispute in _open_disputes(disputes)
+        for dispute in _find_open_disputes(disputes)
     ]
     for dispute in _find_disputes_with_rejected_claim(disputes, _list_ids(form.claims)):
         notes.append(f"Contradicted, and settled: {dispute.format_line(has_markers=False)}")
     return tuple(notes)
 
 
-def _open_disputes(disputes: Collection[Dispute]) -> list[Dispute]:
+def _find_open_disputes(disputes: Collection[Dispute]) -> list[Dispute]:
     return [dispute for dispute in disputes if not dispute.is_settled]
 
 

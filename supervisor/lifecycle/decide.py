@@ -99,7 +99,7 @@ ALL_SKIPPED = "the steps that it depends on were skipped"
 
 def decide(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     """Return the next commands. If there are none, the caller waits for the next event or for
-    `next_due`.
+    `compute_next_due`.
     """
     if state.ended:
         return build_commands_after_end(state, now)

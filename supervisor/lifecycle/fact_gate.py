@@ -141,7 +141,7 @@ def apply_facts_checked(state: JobState, event: FactsChecked, at: float) -> dict
     if event.is_sent_back:
         return send_back_answer(state, event, at)
     checks = state.fact_checks.model_copy(update={"outcome": event})
-    return {"fact_checks": checks, "open": state.open_without(FACT_GATE)}
+    return {"fact_checks": checks, "open": state.get_open_without(FACT_GATE)}
 
 
 def without_outcome(state: JobState) -> FactChecks:

@@ -178,7 +178,7 @@ def build_step_handoff(
         ),
         compared=_is_compared(state, spec),
         acts_with=_list_allowed_effects(state, step.id, spec, planned_spec),
-        call_approval_s=_call_approval_s(state),
+        call_approval_s=_compute_approval_wait_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
         origins=origins,
@@ -203,7 +203,7 @@ def _is_compared(state: JobState, spec: SpecialistSpec) -> bool | None:
     return None
 
 
-def _call_approval_s(state: JobState) -> int | None:
+def _compute_approval_wait_s(state: JobState) -> int | None:
     """Return how long a handoff may wait for the approval of a call; None: no person is asked."""
     approvals = state.submitted.approvals
     if ApprovalOf.TOOLS in approvals.what:

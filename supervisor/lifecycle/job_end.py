@@ -23,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
 from handoff_queue.supervisor.lifecycle.job_budget import explain_spent_budget
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
-from handoff_queue.supervisor.lifecycle.joins import next_join
+from handoff_queue.supervisor.lifecycle.joins import find_next_join_end
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
@@ -159,7 +159,7 @@ def build_commands_after_end(state: JobState, now: float) -> tuple[Command, ...]
         if state.parent_told:
             return ()
         return (TellParent(),)
-    task_due, webhook_due = _end_task_due(state), _get_webhook_due(state)
+    task_due, webhook_due = _get_end_task_due(state), _get_webhook_due(state)
     commands: list[Command] = []
     if task_due is not None and task_due <= now:
         commands.append(SendEndTask(state.end_task.attempts + 1))
@@ -168,19 +168,19 @@ def build_commands_after_end(state: JobState, now: float) -> tuple[Command, ...]
     return tuple(commands)
 
 
-def _end_task_due(state: JobState) -> float | None:
+def _get_end_task_due(state: JobState) -> float | None:
     if state.submitted.on_end is None:
         return None
-    return _next_attempt_at(state.end_task)
+    return _compute_next_attempt_at(state.end_task)
 
 
 def _get_webhook_due(state: JobState) -> float | None:
     if state.submitted.webhook_url is None:
         return None
-    return _next_attempt_at(state.webhook)
+    return _compute_next_attempt_at(state.webhook)
 
 
-def _next_attempt_at(delivery: Delivery) -> float | None:
+def _compute_next_attempt_at(delivery: Delivery) -> float | None:
     """Return when the next attempt is due, as a Unix time in seconds. None: no attempt is
     left, or none is needed.
     """
@@ -210,7 +210,7 @@ def waits_for_specialist(state: JobState) -> bool:
     return is_unplanned and not state.open and not state.question
 
 
-def next_due(
+def compute_next_due(
     state: JobState, now: float, claim_within_s: float, observations: Observations | None = None
 ) -> float | None:
     """Return the time at which the sweeper must evaluate the job if no event comes before;
@@ -227,7 +227,7 @@ def next_due(
         quarter_of_age_s = (now - state.started_at) / 4
         wait_s = min(max(shortest_s, quarter_of_age_s), longest_s)
         return min(now + wait_s, max(state.deadline, now + 1.0))
-    until = _next_time_limit(state, now)
+    until = _compute_next_time_limit(state, now)
     if not _find_handoffs_without_claim(state, observations).issuperset(
         state.step_index.outside_chords
     ):
@@ -235,7 +235,7 @@ def next_due(
     return max(until, now + 1.0)
 
 
-def _next_time_limit(state: JobState, now: float) -> float:
+def _compute_next_time_limit(state: JobState, now: float) -> float:
     """Return the next time at which a question, the job's time limit or a join needs a decision.
     Unix time in seconds.
     """
@@ -248,7 +248,7 @@ def _next_time_limit(state: JobState, now: float) -> float:
     if does_time_run:
         times.append(state.deadline)
     if does_time_run and state.phase is Phase.WORKING:
-        join_ends_at = next_join(state, now)
+        join_ends_at = find_next_join_end(state, now)
         if join_ends_at is not None:
             times.append(join_ends_at)
     return min(times)
@@ -262,7 +262,7 @@ def _compute_report_time(state: JobState, now: float) -> float | None:
         if state.parent_told:
             return None
         return max(now, state.as_of) + TELL_AGAIN_AFTER_S
-    times = [_end_task_due(state), _get_webhook_due(state)]
+    times = [_get_end_task_due(state), _get_webhook_due(state)]
     return min((time for time in times if time is not None), default=None)
 
 

@@ -41,7 +41,7 @@ from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
-def retry_of(
+def build_retry(
     state: JobState,
     usage: Mapping[str, int],
     from_step: str | None,

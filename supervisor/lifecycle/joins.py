@@ -168,7 +168,7 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     return ()
 
 
-def next_join(state: JobState, now: float) -> float | None:
+def find_next_join_end(state: JobState, now: float) -> float | None:
     """Return the next time limit of a waiting fan-in, as a Unix time in seconds; None if no
     time limit lies ahead.
     """

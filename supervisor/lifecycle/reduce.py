@@ -56,8 +56,8 @@ from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
     apply_approval_event,
     apply_plan,
-    call_questions_after,
-    open_call_questions,
+    find_open_call_questions,
+    update_call_questions,
 )
 from handoff_queue.supervisor.lifecycle.child_jobs import record_child_job
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
@@ -183,7 +183,7 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = remember_event(state, recorded.event)
     if state.asked_calls and "open" in changes:
-        changes["asked_calls"] = open_call_questions(state, changes["open"])
+        changes["asked_calls"] = find_open_call_questions(state, changes["open"])
     for name in ("steps", "open"):
         if name in changes:
             changes[name] = to_persistent_map(changes[name])
@@ -213,13 +213,13 @@ def _build_changes(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
     """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
-        calls = call_questions_after(state, event, recorded)
+        calls = update_call_questions(state, event, recorded)
         if calls is not None:
             return {"asked_calls": calls}
         return apply_approval_event(state, event, recorded)
     if isinstance(event, JobEvent):
         return _build_job_changes(state, event, recorded)
-    return _step_changes(state, event, recorded.at)
+    return _build_step_changes(state, event, recorded.at)
 
 
 def _build_job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -274,14 +274,14 @@ def _apply_delivery_attempt(
     )
 
 
-def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _build_step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case HandoffIssued():
             return _apply_handoff_issued(state, event, at)
         case HandoffFinished():
             return _apply_handoff_finished(state, event, at)
         case PlanMade() | PlanPatched() | NeedsResolved():
-            return {**_plan_changes(state, event), "fruitless": 0}
+            return {**_build_plan_changes(state, event), "fruitless": 0}
         case StepsAbandoned():
             return abandon_steps(state, event)
         case ConditionsChecked():
@@ -293,12 +293,14 @@ def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any
         case Arbitrated():
             return apply_arbitration(state, event, at)
         case Reviewed() | Synthesized() | GatesChecked() | FactsChecked():
-            return _answer_changes(state, event, at)
+            return _build_answer_changes(state, event, at)
         case _:
             assert_never(event)
 
 
-def _plan_changes(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> dict[str, Any]:
+def _build_plan_changes(
+    state: JobState, event: PlanMade | PlanPatched | NeedsResolved
+) -> dict[str, Any]:
     match event:
         case PlanMade():
             changes = {**apply_plan(event), "phase": Phase.WORKING}
@@ -311,7 +313,7 @@ def _plan_changes(state: JobState, event: PlanMade | PlanPatched | NeedsResolved
             return resolve_steps(state, event)
 
 
-def _answer_changes(
+def _build_answer_changes(
     state: JobState, event: Reviewed | Synthesized | GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
     match event:
@@ -321,7 +323,7 @@ def _answer_changes(
             return {
                 "synthesized": event,
                 "phase": Phase.ANSWERING,
-                "open": state.open_without(Role.SYNTHESIZER),
+                "open": state.get_open_without(Role.SYNTHESIZER),
                 "fruitless": 0,
                 "kept": NOTHING_KEPT,
                 "gated": None,
@@ -428,7 +430,7 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
     """
     changes: dict[str, Any] = {
         "rounds": (*state.rounds, event),
-        "open": state.open_without(Role.ASSESSOR),
+        "open": state.get_open_without(Role.ASSESSOR),
     }
     acted = {step_id for step_id, step in state.steps.items() if step.acted}
     may_revise = (

@@ -152,7 +152,7 @@ def _has_words(
 
 
 def list_remark_payloads(step: StepState) -> tuple[BlobRef, ...]:
-    """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
+    """Return the payloads that `ResultTexts.build_feedback` reads for the remarks on a step."""
     payloads: list[BlobRef] = []
     for remark in step.remarks:
         for ref in (remark.result, remark.ruling):
@@ -161,16 +161,16 @@ def list_remark_payloads(step: StepState) -> tuple[BlobRef, ...]:
     return tuple(payloads)
 
 
-def claim_ids_in(marker: re.Match[str]) -> list[str]:
+def find_claim_ids(marker: re.Match[str]) -> list[str]:
     """Return the claim ids in a match of `MARKER`."""
     return split_claim_ids(marker[1])
 
 
-def claim_ids_with_step_in(marker: re.Match[str]) -> list[str]:
+def find_claim_ids_with_step(marker: re.Match[str]) -> list[str]:
     """Return the claim ids in a match of `MARKER`. Empty if no id names its step: such
     brackets are other text, because a result's markers are all qualified.
     """
-    claim_ids = claim_ids_in(marker)
+    claim_ids = find_claim_ids(marker)
     for claim_id in claim_ids:
         if "." in claim_id:
             return claim_ids

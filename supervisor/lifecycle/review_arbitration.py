@@ -74,7 +74,7 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
     changes: dict[str, Any] = {
         "arbitrated": event,
         "fruitless": 0,
-        "open": state.open_without(Role.JUDGE),
+        "open": state.get_open_without(Role.JUDGE),
     }
     present = state.steps.keys() & {*event.assessor}
     named_steps = frozenset(step_id for step_id in present if not state.steps[step_id].acted)

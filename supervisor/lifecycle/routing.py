@@ -45,7 +45,7 @@ def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
             specialist = None
             if state.routed:
                 specialist = state.routed.specialist
-            return (MakePlan(specialist or default_specialist(observations.specialists)),)
+            return (MakePlan(specialist or choose_default_specialist(observations.specialists)),)
         case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, Role.PLANNER),)
         case Mode.AUTO:
@@ -54,7 +54,7 @@ def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
             assert_never(state.mode)
 
 
-def default_specialist(specialists: Collection[str]) -> str:
+def choose_default_specialist(specialists: Collection[str]) -> str:
     """Return the specialist for a whole request: the generalist if it is served, or else the
     first served specialist by name. If no specialist is served, it is the generalist: the
     handoff waits in its queue, and the job reports that no worker serves the queue.

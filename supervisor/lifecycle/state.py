@@ -56,7 +56,7 @@ class FactChecks(Message):
 
 
 class AttemptFeedback(Message):
-    """Reason for another attempt. `ResultTexts.feedback` makes the specialist's Feedback from
+    """Reason for another attempt. `ResultTexts.build_feedback` makes the specialist's Feedback from
     it.
     """
 
@@ -594,7 +594,7 @@ class JobState(Message):
                 return True
         return False
 
-    def open_without(self, role: str) -> dict[HandoffId, HandoffIssued]:
+    def get_open_without(self, role: str) -> dict[HandoffId, HandoffIssued]:
         """Return the open handoffs without those of a role whose result is not needed.
 
         Args:

@@ -93,19 +93,19 @@ def list_remarks(state: JobState, step_id: StepId) -> tuple[AttemptFeedback, ...
 
 def is_read_later(state: JobState, step_id: StepId | None) -> bool:
     """Return whether an agent can still read a message to a step, or to all agents (None)."""
-    return _has_later_readers(state, step_id) or bool(only_readers(state, step_id))
+    return _has_later_readers(state, step_id) or bool(find_only_readers(state, step_id))
 
 
-def only_readers(state: JobState, step_id: StepId | None) -> tuple[HandoffId, ...]:
+def find_only_readers(state: JobState, step_id: StepId | None) -> tuple[HandoffId, ...]:
     """Return the open handoffs that take a message to a step, or to all agents (None). Empty if
     an agent that begins later has the message in its task. A child job has its own messages.
     """
     if _has_later_readers(state, step_id):
         return ()
-    return tuple(issued.handoff_id for issued in open_readers(state, step_id))
+    return tuple(issued.handoff_id for issued in find_open_readers(state, step_id))
 
 
-def open_readers(state: JobState, step_id: StepId | None) -> list[HandoffIssued]:
+def find_open_readers(state: JobState, step_id: StepId | None) -> list[HandoffIssued]:
     """Return the open handoffs that take a message to a step, or to all agents (None)."""
     readers: list[HandoffIssued] = []
     for issued in state.open.values():

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.helper_steps import count_steps_left, find_helpers
-from handoff_queue.supervisor.lifecycle.routing import default_specialist
+from handoff_queue.supervisor.lifecycle.routing import choose_default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
@@ -192,10 +192,9 @@ class NeedsFormat:
         name = build_id(raw.specialist or "-")
         if name in self.specialists:
             return name
-        requests.notes.append(
-            f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
-        )
-        return default_specialist(self.specialists)
+        specialist = choose_default_specialist(self.specialists)
+        requests.notes.append(f"there is no specialist {name}: {specialist} takes its steps")
+        return specialist
 
     def _remove_repeats(self, requests: _HelperRequests) -> None:
         """Remove helper steps that repeat steps of the plan, merge helper steps that repeat

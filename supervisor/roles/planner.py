@@ -29,7 +29,10 @@ from handoff_queue.shared.types.plan_validation import (
 )
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
-from handoff_queue.supervisor.lifecycle.routing import build_plan_of_one_step, default_specialist
+from handoff_queue.supervisor.lifecycle.routing import (
+    build_plan_of_one_step,
+    choose_default_specialist,
+)
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
     build_id,
@@ -393,7 +396,7 @@ def build_fallback_plan(
     another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
-    return build_plan_of_one_step(request, default_specialist(specialists), why, given_steps)
+    return build_plan_of_one_step(request, choose_default_specialist(specialists), why, given_steps)
 
 
 def _build_steps(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:
@@ -411,7 +414,7 @@ def _replace_unknown_specialists(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
     """Return the steps with offered specialists only, and notes about the changes."""
-    replacement = default_specialist(specialists)
+    replacement = choose_default_specialist(specialists)
     known_specialists = {*specialists, replacement}
     new_steps: list[Step] = []
     notes: list[str] = []

@@ -29,7 +29,7 @@ from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS, Patch, Plan, Repeat
 from handoff_queue.shared.types.plan_validation import find_last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.routing import default_specialist
+from handoff_queue.supervisor.lifecycle.routing import choose_default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     build_id,
     build_object_schema,
@@ -354,10 +354,9 @@ class PatchFormat:
         """
         if name in self.specialists:
             return name
-        requested.notes.append(
-            f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
-        )
-        return default_specialist(self.specialists)
+        specialist = choose_default_specialist(self.specialists)
+        requested.notes.append(f"there is no specialist {name}: {specialist} takes its steps")
+        return specialist
 
     def _find_problems(self, requested: _RequestedChanges) -> list[str]:
         """Return the faults of the patch as a whole: begun or unknown steps, too many new

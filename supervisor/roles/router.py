@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS
-from handoff_queue.supervisor.lifecycle.routing import default_specialist
+from handoff_queue.supervisor.lifecycle.routing import choose_default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     build_id,
     build_object_schema,
@@ -58,7 +58,7 @@ class RouteFormat:
             "route": {**text, "enum": list_values(RouteChoice)},
             "specialist": {
                 **text,
-                "enum": sorted(self.specialists) or [default_specialist(())],
+                "enum": sorted(self.specialists) or [choose_default_specialist(())],
                 "description": (
                     "the specialist that does it alone; for a team, the best single specialist"
                 ),
@@ -84,7 +84,7 @@ class RouteFormat:
         if specialist not in self.specialists:
             if not is_team:
                 notes = (self._describe_unknown_specialist(specialist, last_try=last_try),)
-            specialist = default_specialist(self.specialists)
+            specialist = choose_default_specialist(self.specialists)
         why = clip(answer.why or "", MAX_PLAN_WHY_CHARS)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
@@ -100,14 +100,14 @@ class RouteFormat:
         if specialist:
             problem = f"there is no specialist {specialist}"
         if not last_try:
-            known_specialists = ", ".join(sorted(self.specialists)) or default_specialist(())
+            known_specialists = ", ".join(sorted(self.specialists)) or choose_default_specialist(())
             raise InvalidAnswer(
                 "specialist must be the name of the specialist that does the request alone;"
                 f" {problem} (known: {known_specialists})"
             )
         return (
             f"the router chose an unknown specialist ({problem}):"
-            f" {default_specialist(self.specialists)} takes it"
+            f" {choose_default_specialist(self.specialists)} takes it"
         )
 
 

@@ -13,7 +13,7 @@ MAX_CHARS = 8_000
 """Most characters of a plan or a draft in a question."""
 
 
-def open_questions(report: JobResult) -> list[dict[str, Any]]:
+def select_open_questions(report: JobResult) -> list[dict[str, Any]]:
     """Return the entries of `JobResult.approvals` that wait for an answer."""
     return [entry for entry in report.approvals if entry["decision"] is None]
 
@@ -30,7 +30,7 @@ def format_question(report: JobResult, entry: dict[str, Any]) -> str:
     elif draft is not None:
         lines += ["", format_json(draft)]
     elif report.plan is not None:
-        lines += ["", *_plan_lines(report.plan)]
+        lines += ["", *_format_plan_lines(report.plan)]
     text = "\n".join(lines)
     if len(text) > MAX_CHARS:
         return f"{text[:MAX_CHARS]} ... (the first {MAX_CHARS:,} of {len(text):,} characters)"
@@ -70,7 +70,7 @@ def _format_argument_lines(call: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _plan_lines(plan: dict[str, Any]) -> list[str]:
+def _format_plan_lines(plan: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     for step in plan.get("steps", ()):
         after = ", ".join(step.get("depends_on", ()))

@@ -37,7 +37,7 @@ def _build_problem_response(description: str) -> dict[str, Any]:
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: _build_problem_response("The request, a document or a limit cannot be used."),
     401: _build_problem_response("There is no token, or the token is not valid."),
-    403: _build_problem_response("The role or the tenant of the token does not allow it."),
+    403: _build_problem_response("The access level or the tenant of the token does not allow it."),
     404: _build_problem_response(
         "There is no such job, handoff, letter or schedule that the token may see."
     ),

@@ -20,16 +20,20 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 change the reading direction. U+2028 and U+2029, at which some programs end a line.
 """
 _REMOTE = r"\s*+(?:<\s*+)?+(?:https?:)?+[/\\]{2}"
-"""Begin of the address of another host. It never goes back, because two neighbouring patterns of
-blanks would take hours for 100,000 blanks.
+"""Beginning of the address of another host. The pattern does not backtrack, because two
+neighbouring patterns of blanks would take hours for 100,000 blanks.
 """
 _INLINE = re.compile(rf"!(?=\[[^\n]{{0,2000}}?\]\({_REMOTE})", re.IGNORECASE)
+"""An inline image of another host: `![text](https://...`."""
 _DEFINITION = re.compile(rf"^ {{0,3}}\[([^\[\]\n]+)\]:{_REMOTE}", re.IGNORECASE | re.MULTILINE)
+"""The definition of a link to another host: `[label]: https://...`."""
 _REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
+"""An image with a label: `![text][label]` or `![label]`."""
 _HTML = re.compile(r"<(?=[a-z/!?])", re.IGNORECASE)
 """The beginning of each form of HTML that Markdown and browsers know."""
 _BACKTICKS = re.compile(r"`+")
 _FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
+"""Beginning of a URL that a viewer fetches. `data:` has the image itself."""
 _MAX_NESTING = 100
 """Quotations and lists in each other. An answer with deeper ones counts as one with images."""
 MAX_IMAGES = 100

@@ -226,15 +226,15 @@ def find_critical_path(
         if bar.began_at is not None and not is_abandoned:
             candidates.append(bar)
     path: set[HandoffId] = set()
-    last = max(candidates, key=_end_time, default=None)
+    last = max(candidates, key=_get_end_time, default=None)
     while last is not None and last.handoff_id not in path:
         path.add(last.handoff_id)
         predecessors = [by_id[handoff_id] for handoff_id in last.after]
-        last = max(predecessors, key=_end_time, default=None)
+        last = max(predecessors, key=_get_end_time, default=None)
     return frozenset(path)
 
 
-def _end_time(bar: TimelineBar) -> float:
+def _get_end_time(bar: TimelineBar) -> float:
     """Return the end of a handoff. A handoff without an end comes last."""
     if bar.ended_at is not None:
         return bar.ended_at

@@ -371,7 +371,7 @@ def _parse_title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
 
 
 def _check_placeholders(step: WorkflowStep) -> None:
-    """Check the placeholders of a step. `Workflow.expand` checks the names of columns.
+    """Check the placeholders of a step. `expansion.expand` checks the names of columns.
 
     Raises:
         UserError: a brace is stray, or a placeholder has no value in any job.

@@ -74,7 +74,7 @@ def problems_everywhere(window: Browser) -> list[str]:
 
 
 def painted_after_ms(window: Browser) -> float:
-    """Return the milliseconds from the begin of the navigation to the first contentful paint."""
+    """Return the milliseconds from the start of the navigation to the first contentful paint."""
 
     def paint() -> Any:
         return window.run(

@@ -170,7 +170,7 @@ def test_a_user_approves_one_tool_call_with_other_arguments(
     page.press("approve")
 
     decided(window, job_id)
-    answers = shell.claim(job_id, issued).call_answers()
+    answers = shell.claim(job_id, issued).read_call_answers()
     assert "send_mail" in asked
     assert "user, web" in asked
     assert problems == [

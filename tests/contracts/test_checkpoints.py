@@ -203,7 +203,7 @@ def test_a_question_ends_the_claim_and_the_next_claim_has_the_answer(
     again = stored.claim_again()
 
     assert again.load_earlier_checkpoints() == (REPLIED,)
-    assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
+    assert again.read_call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
     with pytest.raises(ApprovalAwaited):
         again.ask_about_calls([a_question("toolu_2")], 60)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from handoff_queue.shared.agent.function_tools import build_function_tool
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput, call_context_of
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput, build_call_context
 from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.workers.tools.hosted_tools import host_tools
@@ -28,7 +28,7 @@ def tool_from(
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         call_context = None
         if tool.reads_context:
-            call_context = call_context_of(tool.name, arguments, context)
+            call_context = build_call_context(tool.name, arguments, context)
         return tool.call(arguments, call_context)
 
     return Tool(tool.name, tool.description, tool.input_schema, run, repeatable=tool.repeatable)

@@ -273,7 +273,7 @@ def finished_event(result: HandoffResult) -> HandoffFinished:
 
 def finish_with(claimed: HandoffClaim, result: HandoffResult, *more: Event) -> FinishReply:
     """Finish the handoff with this result and these events."""
-    return claimed.finish(claimed.finish_request(result, (finished_event(result), *more)))
+    return claimed.finish(claimed.build_finish_request(result, (finished_event(result), *more)))
 
 
 def finish(claimed: HandoffClaim, output: str = "An answer.", *more: Event) -> int | None:

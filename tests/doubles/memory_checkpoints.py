@@ -81,7 +81,7 @@ class MemoryCheckpoints:
         self.checkpoint(*messages)
         return messages
 
-    def call_answers(self) -> dict[str, CallAnswer]:
+    def read_call_answers(self) -> dict[str, CallAnswer]:
         self._check()
         return dict(self.answers)
 

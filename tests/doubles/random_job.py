@@ -44,7 +44,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
 )
 from handoff_queue.supervisor.lifecycle.helper_steps import count_steps_left, find_helpers
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.side_effects import find_review_dependents
@@ -213,7 +213,7 @@ class RandomJob(SimulatedJob):
         )
 
     def check_due(self) -> None:
-        due = next_due(self.state, self.now, LEASE_S)
+        due = compute_next_due(self.state, self.now, LEASE_S)
         if self.state.ended is None:
             end = self.state.question.until if self.state.question else self.state.deadline
             assert due is not None, "a job that has not ended has a due time"

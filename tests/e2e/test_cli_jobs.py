@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_result import build_report
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
@@ -150,7 +150,7 @@ def test_the_output_of_show_can_be_rebuilt_from_an_exported_file(
 
     assert (completed.returncode, completed.stdout) == (0, "")
     file = Export.from_json((handoff.folder / "job.json").read_text())
-    assert json.loads(build_report(record_in(file)).to_json()) == exported
+    assert json.loads(build_report(extract_record(file)).to_json()) == exported
 
 
 @pytest.mark.parametrize("name", ["job.json", "an export"])

@@ -58,10 +58,10 @@ def test_a_closed_output_pipe_is_not_an_error(
     """`handoff show JOB | head -1` exits with 0, because 1 means that the job has failed."""
     arguments = command.replace("JOB", job_id).split()
 
-    assert exit_code_of(handoff, system, unread, unread, *arguments) == 0
+    assert get_exit_code(handoff, system, unread, unread, *arguments) == 0
 
 
-def exit_code_of(
+def get_exit_code(
     handoff: Handoff, system: RunningSystem | None, output: int, errors: int, *arguments: str
 ) -> int:
     """Run a command on the system with these descriptors, and return its exit code.
@@ -100,7 +100,7 @@ def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
     arguments = ("run", REQUEST, "--docs", str(DOCUMENTS))
     with (handoff.folder / "out").open("wb") as output:
         errors = request.getfixturevalue(stderr)
-        exit_code = exit_code_of(handoff, system, output.fileno(), errors, *arguments)
+        exit_code = get_exit_code(handoff, system, output.fileno(), errors, *arguments)
 
     assert exit_code == 0
     assert "Qdrant" in handoff.read("out")
@@ -111,7 +111,7 @@ def test_a_private_run_with_an_unwritable_answer_is_kept_and_continues_without_a
 ) -> None:
     arguments = ("run", REQUEST, "--docs", str(DOCUMENTS))
     with (handoff.folder / "err").open("wb") as errors:
-        exit_code = exit_code_of(handoff, None, full_disk, errors.fileno(), *arguments)
+        exit_code = get_exit_code(handoff, None, full_disk, errors.fileno(), *arguments)
     line = handoff.read("err").splitlines()[-1]
     (saved_run,) = (handoff.folder / "cache" / "interrupted").iterdir()
 
@@ -137,7 +137,7 @@ def test_a_run_on_a_broker_says_how_to_get_an_answer_that_cannot_be_written(
 ) -> None:
     arguments = ("run", REQUEST, "--docs", str(DOCUMENTS), *options)
     with (handoff.folder / "err").open("wb") as errors:
-        exit_code = exit_code_of(handoff, system, full_disk, errors.fileno(), *arguments)
+        exit_code = get_exit_code(handoff, system, full_disk, errors.fileno(), *arguments)
 
     assert exit_code == 1
     assert "Nothing is lost: `handoff watch j-" in handoff.read("err").splitlines()[-1]
@@ -152,7 +152,7 @@ def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
     jobs.write_text("".join(json.dumps({"request": request}) + "\n" for request in requests))
     output = full_disk if is_full else unread
     with (handoff.folder / "err").open("wb") as errors:
-        exit_code = exit_code_of(
+        exit_code = get_exit_code(
             handoff, system, output, errors.fileno(), "submit", "--file", str(jobs)
         )
     listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout

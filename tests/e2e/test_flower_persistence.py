@@ -82,7 +82,7 @@ def test_search_finds_roles_jobs_and_steps_also_after_a_restart_and_a_kill(
 
 
 def wait_for_events(handoff: Handoff, url: str, search: Search) -> None:
-    """Run jobs until Flower has seen the begin of a task. Flower may miss tasks that run while
+    """Run jobs until Flower has seen the beginning of a task. Flower may miss tasks that run while
     Flower itself starts.
     """
 

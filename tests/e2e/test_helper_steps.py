@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import JobStatus, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_result import JobResult, build_report
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.tracing.timeline import build_timeline
@@ -64,7 +64,7 @@ def test_a_step_in_need_continues_with_the_result_of_an_input_step(fleet: Fleet)
     )
     assert [step["id"] for step in (result.plan or {})["steps"]] == ["a", "b", "a_help"]
     assert fleet.model.calls["found-out", "b", 1] == 1
-    record = record_in(Export.from_json(fleet.jobs.export(job_id).to_json()))
+    record = extract_record(Export.from_json(fleet.jobs.export(job_id).to_json()))
     bars = {str(bar.handoff_id): bar for bar in build_timeline(record).bars}
     assert build_report(record).results == result.results, "the export has all results"
     assert (bars["a_help.1"].after, bars["a.2"].after, bars["b.1"].after) == (

@@ -225,7 +225,7 @@ def end(claim: HandoffClaim, result: HandoffResult, origins: Origins = ()) -> No
     event = build_handoff_finished_event(result, "attacker:1")
     if origins:
         event = event.model_copy(update={"origins": origins})
-    claim.finish(claim.finish_request(result, (event,)))
+    claim.finish(claim.build_finish_request(result, (event,)))
 
 
 @pytest.mark.parametrize("stored", [None, b"=other", b"=" + b"[" * 100_000])

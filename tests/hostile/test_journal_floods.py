@@ -182,7 +182,7 @@ def test_a_list_of_jobs_shows_no_reason_of_an_unsigned_end(signed: SignedSystem)
     end = JobEnded(status=JobStatus.FAILED, reason="pay to account 4711").to_json()
     signed.store.connection.redis.rpush(keys.log(job_id), f"1790000000000 {end}")
 
-    assert signed.jobs.store.journal.end_reasons([job_id]) == {}
+    assert signed.jobs.store.journal.read_end_reasons([job_id]) == {}
 
 
 @pytest.mark.slow
@@ -448,4 +448,4 @@ def test_a_list_of_jobs_reads_no_long_entry(store: Store) -> None:
     end = f'{{"type":"job_ended","status":"failed"{reasons}}}'
     store.connection.redis.rpush(keys.log(job_id), f"1 {end}")
 
-    assert store.journal.end_reasons([job_id]) == {}
+    assert store.journal.read_end_reasons([job_id]) == {}

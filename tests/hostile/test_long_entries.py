@@ -152,7 +152,7 @@ def test_a_list_of_jobs_reads_past_a_long_entry(store: Store) -> None:
     job_id = a_job(store)
     store.connection.redis.rpush(keys.log(job_id), LONG)
 
-    assert store.journal.end_reasons([job_id]) == {}
+    assert store.journal.read_end_reasons([job_id]) == {}
     assert store.job_summaries.read_routing_decision(job_id) is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.compaction import call_names_in, find_quoted_passages
+from handoff_queue.shared.agent.compaction import find_call_names, find_quoted_passages
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
@@ -21,7 +21,7 @@ from tests.shared.agent.scripted_server import CALL, ignore
 MAX_S = 10.0
 """Each text takes less than 1 s. Before, each took more than 20 s."""
 SEARCHES: dict[str, tuple[Callable[[str], object], str]] = {
-    "names of calls": (call_names_in, "a" * 400_000),
+    "names of calls": (find_call_names, "a" * 400_000),
     "opening quotation marks": (find_quoted_passages, "“" * 1_600_000),
     "opening angle marks": (find_quoted_passages, "«" * 1_600_000),
 }

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from handoff_queue.shared.agent.compaction import call_names_in
+from handoff_queue.shared.agent.compaction import find_call_names
 from handoff_queue.shared.agent.hidden_text_decoders import _decode_escapes
 from handoff_queue.shared.documents.html import _HIDING_STYLE
 from handoff_queue.shared.providers.offline.citations import parse_gaps
@@ -24,7 +24,7 @@ RUNS: dict[str, Callable[[], object]] = {
     "zeros in a style": lambda: _HIDING_STYLE.search("height:" + "0" * 100_000 + "x"),
     "blanks in a style": lambda: _HIDING_STYLE.search("height:0" + " " * 100_000 + "x"),
     "begins of a tag": lambda: list(_decode_escapes("<" * 100_000)),
-    "letters of a call": lambda: call_names_in("a" * 100_000),
+    "letters of a call": lambda: find_call_names("a" * 100_000),
     "blanks after a verdict": lambda: find_order_to_assessor(
         "\treturn PASS" + "\t" * 150_000 + "x"
     ),

@@ -79,7 +79,7 @@ class Attacker:
         event = build_handoff_finished_event(result, "w:1")
         # an attacker also names no step whose claims it repeats, or a wrong one
         event = event.model_copy(update={"restated": (StepId("find"), StepId("none"))})
-        claim.finish(claim.finish_request(result, (event,)))
+        claim.finish(claim.build_finish_request(result, (event,)))
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_a_journal_of_another_type_breaks_no_list_and_is_deleted(jobs: Client) -
     store.connection.redis.hset(keys.job(job_id), "status", "failed")
     store.connection.redis.set(keys.log(job_id), "no list", ex=600)
 
-    reasons = store.journal.end_reasons([job_id])
+    reasons = store.journal.read_end_reasons([job_id])
     jobs.delete(job_id)
 
     assert reasons == {}

@@ -182,7 +182,7 @@ def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server
     assert answer_call(connection, trust, job_id, approved, handoff_id, [])
 
     again = granted_claim(worker, job_id, "find.1")
-    assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
+    assert again.read_call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
     finish(again)
     for store in stores.values():
         store.connection.close()

@@ -200,7 +200,7 @@ class Shell:
                 update={"status": status, "output": None, "needs": "the year"}
             )
         claim.finish(
-            claim.finish_request(result, (build_handoff_finished_event(result, "worker:1"),))
+            claim.build_finish_request(result, (build_handoff_finished_event(result, "worker:1"),))
         )
 
     def finish_all(self, job_id: JobId) -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.commands import load_command
-from handoff_queue.supervisor.cli.options import filter_of
+from handoff_queue.supervisor.cli.options import build_filter
 from handoff_queue.supervisor.serve.console import job_list_routes
 from handoff_queue.supervisor.serve.job_routes import list_jobs
 
@@ -45,7 +45,7 @@ def test_the_console_has_each_filter() -> None:
 
 
 def test_the_options_set_each_filter() -> None:
-    where = filter_of(
+    where = build_filter(
         frozenset({JobStatus.QUEUED}),
         1_000.0,
         older_than_s=10,

@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.tool import (
     ToolContext,
     ToolFailed,
     ToolOutput,
-    call_context_of,
+    build_call_context,
 )
 from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
@@ -142,7 +142,7 @@ def _build_tool(
             )
         call_context = None
         if definition.reads_context:  # it costs a read from the store
-            call_context = call_context_of(definition.name, arguments, context)
+            call_context = build_call_context(definition.name, arguments, context)
         request = CallRequest(arguments=arguments, context=call_context, secrets=secrets)
         try:
             output = run_in_process(

@@ -86,7 +86,7 @@ def build_result_attributes(result: HandoffResult) -> Attributes:
     }
 
 
-def call_attributes(call: ModelCall, provider: str) -> Attributes:
+def build_call_attributes(call: ModelCall, provider: str) -> Attributes:
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
@@ -106,7 +106,7 @@ def build_batched_call_attributes(
         batch_id: None if the id is not known.
     """
     return {
-        **call_attributes(call, provider),
+        **build_call_attributes(call, provider),
         "gen_ai.request.stream": False,
         **({"handoff.batch.id": batch_id} if batch_id else {}),
     }

@@ -224,7 +224,7 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def chat(self, call: ModelCall) -> Iterator[Span]:
-        attributes = gen_ai.call_attributes(call, self._model_provider)
+        attributes = gen_ai.build_call_attributes(call, self._model_provider)
         if self._captures:
             attributes |= gen_ai.build_call_content(call)
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:

@@ -25,7 +25,7 @@ from handoff_queue.shared.observability.redaction import HIDDEN, without_credent
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import (
     parse_rate_limits,
-    retry_after_s_in,
+    parse_retry_after_s,
 )
 from handoff_queue.shared.settings.http_values import find_proxy
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
@@ -335,7 +335,7 @@ def _convert_status_error(error: anthropic.APIStatusError) -> ModelError:
             return ModelBusy(
                 f"{reason} ({status}){message}",
                 status=status,
-                retry_after_s=retry_after_s_in(headers),
+                retry_after_s=parse_retry_after_s(headers),
                 limits=parse_rate_limits(headers),
             )
         case 407:
@@ -351,7 +351,7 @@ def _convert_status_error(error: anthropic.APIStatusError) -> ModelError:
             return kind(
                 f"the model's server failed ({status}){message}",
                 status=status,
-                retry_after_s=retry_after_s_in(error.response.headers),
+                retry_after_s=parse_retry_after_s(error.response.headers),
             )
         case _:
             meaning = _REMEDIES.get(status, f"the model's server refused the request ({status})")

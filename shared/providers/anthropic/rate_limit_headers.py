@@ -38,7 +38,7 @@ def _parse_allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
     return Allowance(limit, min(int(remaining_text), limit))
 
 
-def retry_after_s_in(headers: Any) -> float | None:
+def parse_retry_after_s(headers: Any) -> float | None:
     """Return the seconds to wait by the header `retry-after-ms` or `retry-after`, or None.
     `retry-after` is a number of seconds or a date (RFC 9110, section 10.2.3).
     """

@@ -86,7 +86,7 @@ def parse_gaps(output: str) -> list[MissingFact]:
     return gaps
 
 
-def open_gaps(results: Sequence[Result]) -> list[MissingFact]:
+def find_open_gaps(results: Sequence[Result]) -> list[MissingFact]:
     """Return the gaps that the outputs of all results name, each once with all its places.
 
     A word counts as found if the claim of a result has it.

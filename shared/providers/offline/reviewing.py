@@ -10,8 +10,8 @@ from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import (
     find_markers,
+    find_open_gaps,
     iterate_unmarked_statements,
-    open_gaps,
     parse_gaps,
 )
 from handoff_queue.shared.providers.offline.conversation import (
@@ -48,7 +48,7 @@ def assess(conversation: RequestParts) -> dict[str, Any]:
         if step_problems:
             revisions.append({"step": step, "problem": " ".join(step_problems)})
     open_points: list[str] = []
-    for gap in open_gaps(results):
+    for gap in find_open_gaps(results):
         if gap.text not in admitted_gaps:
             open_points.append(str(gap))
     answer: dict[str, Any] = {

@@ -15,8 +15,8 @@ from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
     MissingFact,
     find_markers,
+    find_open_gaps,
     join_places,
-    open_gaps,
     parse_gaps,
     without_found_words,
 )
@@ -215,7 +215,7 @@ def _build_envelope_from_context(
 ) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = extract_request(conversation.task)
-    gaps = open_gaps(conversation.results)
+    gaps = find_open_gaps(conversation.results)
     for result in conversation.results:
         states_nothing = not result.claims and not find_markers(result.text)
         if states_nothing and not parse_gaps(result.text):

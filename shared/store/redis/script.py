@@ -117,7 +117,7 @@ def build_source(name: str) -> str:
             if definition.names & words:
                 needed.insert(0, definition)
                 words |= definition.words
-        blocks.insert(0, _block(needed, later_words))
+        blocks.insert(0, _build_block(needed, later_words))
     check = "" if name in SCRIPTS_OF_WORKERS else REFUSE_WORKERS
     return "".join((check, *blocks, code))
 
@@ -135,7 +135,7 @@ class Definition:
         return set(WORD.findall(self.text))
 
 
-def _block(definitions: Sequence[Definition], later_words: Collection[str]) -> str:
+def _build_block(definitions: Sequence[Definition], later_words: Collection[str]) -> str:
     """Return the text of the definitions of a part. The names that only this part uses are in a
     separate block, because a function of Lua has at most 200 local variables.
 

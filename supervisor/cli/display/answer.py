@@ -297,7 +297,7 @@ def _lacks_documents(result: JobResult, reason: str) -> bool:
     return not any(handoff.get("artifacts") for handoff in result.handoffs)
 
 
-def _step_id(step: dict[str, Any]) -> str:
+def _get_step_id(step: dict[str, Any]) -> str:
     return str(step["id"])
 
 
@@ -306,7 +306,7 @@ def _render_plan(plan: dict[str, Any]) -> RenderableType:
     if plan.get("method"):
         heading += f", answer: {AnswerMethod(plan['method']).in_words}"
     lines: list[RenderableType] = [Text(heading)]
-    for step in collapse_steps(plan["steps"], _step_id):
+    for step in collapse_steps(plan["steps"], _get_step_id):
         if isinstance(step, StepCopies):
             specialist = step.all[0]["specialist"]
             count = count_text(len(step.all), "step")

@@ -164,13 +164,13 @@ def _convert_row(row: SummaryRow) -> dict[str, Any]:
         "cut": row.cut,
         "passed": row.passed,
         "ungraded": row.ungraded,
-        "pass_rate": _estimate_json(row.passing),
-        "score": _estimate_json(row.score),
+        "pass_rate": _convert_estimate(row.passing),
+        "score": _convert_estimate(row.score),
         "took": asdict(row.usage),
     }
 
 
-def _estimate_json(estimate: IntervalEstimate | None) -> dict[str, float] | None:
+def _convert_estimate(estimate: IntervalEstimate | None) -> dict[str, float] | None:
     if estimate is None:
         return None
     return asdict(estimate)

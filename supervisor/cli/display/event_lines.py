@@ -126,13 +126,13 @@ def _iterate_timed_lines(before: JobView | None, moment: JobUpdate) -> Iterator[
         yield inf, line
 
 
-def _issue_events_by_handoff(view: JobView) -> dict[HandoffId, HandoffIssued]:
+def _index_issue_events(view: JobView) -> dict[HandoffId, HandoffIssued]:
     return {event.handoff_id: event for event in view.issued}
 
 
 def iterate_new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each newly claimed handoff. No event reports a claim."""
-    issued = _issue_events_by_handoff(after)
+    issued = _index_issue_events(after)
     for handoff_id, info in after.handoffs.items():
         earlier = before.handoffs.get(handoff_id)
         is_over = handoff_id in after.finished or info.state == "dropped"
@@ -150,7 +150,7 @@ def iterate_new_waits(before: JobView, after: JobView) -> Iterator[str]:
 
     A running handoff keeps its slot. A deferred handoff has no slot.
     """
-    issued = _issue_events_by_handoff(after)
+    issued = _index_issue_events(after)
     for handoff_id, info in after.handoffs.items():
         earlier = before.handoffs.get(handoff_id)
         was_deferred = earlier is not None and is_deferred(earlier, before.now)
@@ -249,7 +249,7 @@ def _describe_sent_message(view: JobView, event: UserMessageSent) -> str:
 
 
 def _describe_taken_message(view: JobView, event: UserMessageTaken) -> str:
-    issued = _issue_events_by_handoff(view)[event.handoff_id]
+    issued = _index_issue_events(view)[event.handoff_id]
     return f"{format_name(issued)}: takes the message at turn {event.turn}"
 
 
@@ -407,7 +407,7 @@ def _describe_rejection(view: JobView, event: Rejected) -> str:
 
 
 def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
-    issued = _issue_events_by_handoff(view).get(event.handoff_id)
+    issued = _index_issue_events(view).get(event.handoff_id)
     name = format_name(issued) if issued else event.handoff_id
     usage = view.get_finished_usage(event)
     info = view.handoffs.get(event.handoff_id)

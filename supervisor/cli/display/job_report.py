@@ -182,7 +182,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     print_section(f"{outline.job_id}  {outline.status.value}", _join_lines(about))
     if outline.plan:
         steps = count_text(outline.plan["steps"], "step")
-        print_section(f"plan, {steps}", _join_lines(_plan_lines(outline.plan)))
+        print_section(f"plan, {steps}", _join_lines(_format_plan_lines(outline.plan)))
     print_section("handoffs", _join_lines(_count_lines(outline)))
     counts = outline.counts or {}
     failed_count = None
@@ -213,7 +213,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     print_section("not shown", _join_lines((*outline.left_out, *commands)))
 
 
-def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+def _format_plan_lines(plan: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each part of a plan.
 
     Args:

@@ -220,10 +220,10 @@ NewEvents = Mapping[JobId, Sequence[RecordedEvent]]
 """New events, by job."""
 
 
-def update_of(view: JobView, new_events: NewEvents) -> JobUpdate:
+def build_update(view: JobView, new_events: NewEvents) -> JobUpdate:
     """Return the update of a job and of the child jobs in its view."""
     events = tuple(new_events.get(view.job_id, ()))
-    below = tuple(update_of(child, new_events) for child in view.children.values())
+    below = tuple(build_update(child, new_events) for child in view.children.values())
     return JobUpdate(view, events, below=below)
 
 
@@ -251,7 +251,7 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
 
 
 def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
-    """Return the view with the missing roles of the job and of its child jobs."""
+    """Return the view with the reasons why the job and its child jobs wait."""
     if view.job is None:
         return view
     open_ids: list[HandoffId] = []
@@ -309,6 +309,6 @@ def follow(
             time.sleep(RECONNECT_EVERY_S)
             continue
         patience.reset()
-        yield update_of(view, {**new_events, job_id: events})
+        yield build_update(view, {**new_events, job_id: events})
         refusal = find_refusal(events) or refusal
         check_end(job, view.version, refusal, is_over=view.has_ended)

@@ -24,7 +24,7 @@ from handoff_queue.supervisor.client.waiting_reasons import find_open_questions
 from handoff_queue.supervisor.serve.approval_questions import (
     format_json,
     list_arguments,
-    open_questions,
+    select_open_questions,
 )
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
@@ -142,7 +142,7 @@ def _parse_edited_arguments(
     """Return the arguments of the editor. None: the question is about no call, or the person
     changed nothing.
     """
-    for entry in open_questions(report):
+    for entry in select_open_questions(report):
         if entry["version"] == question_version and entry["call"] is not None:
             if not text.strip() or _split_lines(text) == _split_lines(
                 format_arguments(entry["call"])
@@ -185,7 +185,7 @@ def _render_page(
         visit,
         status=status,
         report=report,
-        questions=open_questions(report),
+        questions=select_open_questions(report),
         texts=texts,
         arguments_of=list_arguments,
         arguments_text=format_arguments,
@@ -195,7 +195,7 @@ def _render_page(
 
 
 def _is_about_plan(report: JobResult) -> bool:
-    return any(entry["what"] == "plan" for entry in open_questions(report))
+    return any(entry["what"] == "plan" for entry in select_open_questions(report))
 
 
 def _format_plan(report: JobResult) -> str:

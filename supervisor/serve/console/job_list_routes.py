@@ -82,14 +82,14 @@ def build_rows(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     failed_jobs = [job.job_id for job in job_infos if job.status is JobStatus.FAILED]
     reasons: Mapping[JobId, str] = {}
     if failed_jobs:
-        reasons = access.store.journal.end_reasons(failed_jobs)
+        reasons = access.store.journal.read_end_reasons(failed_jobs)
     return [JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")) for job in job_infos]
 
 
 @router.get("/")
 async def jobs(request: Request, visit: Reads) -> Response:
     """Show the jobs that match the filter in the URL, the newest first."""
-    url_filter = filter_in(request.query_params, visit.access.tenant)
+    url_filter = parse_filter(request.query_params, visit.access.tenant)
     now, rows, place = await run_in_threadpool(_read_page, visit.access, url_filter)
     served = await run_in_threadpool(visit.access.store.presence.load_served_specialists)
     cursor = build_cursor(place)
@@ -120,7 +120,7 @@ def _read_page(access: Access, url_filter: UrlFilter) -> tuple[float, list[JobRo
 @router.get("/jobs/counts")
 async def counts(request: Request, visit: Reads) -> dict[JobStatus, int]:
     """Return the number of jobs of each status. The filter's own statuses do not matter."""
-    url_filter = filter_in(request.query_params, visit.access.tenant)
+    url_filter = parse_filter(request.query_params, visit.access.tenant)
     everywhere = UrlFilter(frozenset(), url_filter.texts, "")
     return await run_in_threadpool(_read_counts, visit.access, everywhere)
 
@@ -132,7 +132,7 @@ def _read_counts(access: Access, url_filter: UrlFilter) -> dict[JobStatus, int]:
 @router.get("/jobs/ids")
 async def ids(request: Request, visit: Reads) -> dict[str, Any]:
     """Return a page of the ids of the jobs that match, for an action on every match."""
-    url_filter = filter_in(request.query_params, visit.access.tenant)
+    url_filter = parse_filter(request.query_params, visit.access.tenant)
     job_ids, place = await run_in_threadpool(_read_ids, visit.access, url_filter)
     return {"jobs": job_ids, "next_cursor": build_cursor(place)}
 
@@ -246,7 +246,7 @@ class UrlFilter:
         return urlencode(pairs)
 
 
-def filter_in(params: QueryParams, tenant: str | None) -> UrlFilter:
+def parse_filter(params: QueryParams, tenant: str | None) -> UrlFilter:
     """Return the filter of a URL.
 
     Args:

@@ -29,11 +29,16 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES, ROLES_
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, build_report, record_of
+from handoff_queue.supervisor.client.job_result import (
+    JobRecord,
+    JobResult,
+    build_record,
+    build_report,
+)
 from handoff_queue.supervisor.client.submission import build_budget_fields
 from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
 from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds
-from handoff_queue.supervisor.serve.approval_questions import list_arguments, open_questions
+from handoff_queue.supervisor.serve.approval_questions import list_arguments, select_open_questions
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_ON_THE_JOB_PAGE,
     build_document_link,
@@ -213,7 +218,7 @@ class JobPage:
     @property
     def questions(self) -> list[dict[str, Any]]:
         """Return the approvals that no person has decided."""
-        return open_questions(self.report)
+        return select_open_questions(self.report)
 
     @staticmethod
     def subject_of(question: dict[str, Any]) -> str:
@@ -254,18 +259,18 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
         UnknownJob: there is no such job.
         StoreError: a payload is gone.
     """
-    record = record_of(store, job_id)
+    record = build_record(store, job_id)
     report = build_report(record)
     open_handoffs: dict[HandoffId, HandoffInfo] = {}
     if not report.status.has_ended:
         for handoff_id, info in record.handoffs.items():
             if info.state in ("issued", "running"):
                 open_handoffs[handoff_id] = info
-    steps = _open_steps(store, record, open_handoffs)
+    steps = _list_open_steps(store, record, open_handoffs)
     return JobPage(record, report, tuple(steps), len(open_handoffs) - len(steps))
 
 
-def _open_steps(
+def _list_open_steps(
     store: Store, record: JobRecord, open_handoffs: Mapping[HandoffId, HandoffInfo]
 ) -> list[OpenStep]:
     """Return the first `MAX_OPEN` open handoffs, each with its activity or its reason to wait."""
@@ -279,11 +284,11 @@ def _open_steps(
             agents[recorded.event.handoff_id] = recorded.event.assigned_to
     steps: list[OpenStep] = []
     for handoff_id, info in list(open_handoffs.items())[:MAX_OPEN]:
-        steps.append(_open_step(handoff_id, agents[handoff_id], info, served, load))
+        steps.append(_build_open_step(handoff_id, agents[handoff_id], info, served, load))
     return steps
 
 
-def _open_step(
+def _build_open_step(
     handoff_id: str,
     agent: str,
     info: HandoffInfo,

@@ -127,7 +127,7 @@ async def check_csrf(request: Request, expected: str) -> None:
         raise Problem(403, "this page is older than your login: load the page again")
 
 
-async def visit_of(request: Request, state: SharedState) -> Visit:
+async def begin_visit(request: Request, state: SharedState) -> Visit:
     """Return the visit of a request, and count the request.
 
     Raises:
@@ -167,7 +167,7 @@ def require_visit(
         all_tenants: refuse a token that belongs to one tenant.
     """
 
-    async def check_visit(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
+    async def check_visit(visit: Annotated[Visit, Depends(begin_visit)]) -> Visit:
         check_access_level(visit.access.caller, level, all_tenants=all_tenants)
         return visit
 

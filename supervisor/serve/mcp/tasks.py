@@ -30,7 +30,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
-from handoff_queue.supervisor.serve.approval_questions import format_question, open_questions
+from handoff_queue.supervisor.serve.approval_questions import format_question, select_open_questions
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.tools import build_tool_result
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -109,7 +109,7 @@ async def build_task(access: Access, job_id: JobId) -> JobTask:
         case JobStatus.CANCELLED:
             fields = {"status": "cancelled"}
         case _:
-            fields = await _open_task(access, info)
+            fields = await _build_open_task(access, info)
     last_updated_at = await _read_last_change(access, info)
     return JobTask(
         result_type="complete",
@@ -120,12 +120,12 @@ async def build_task(access: Access, job_id: JobId) -> JobTask:
     )
 
 
-async def _open_task(access: Access, info: JobInfo) -> dict[str, Any]:
+async def _build_open_task(access: Access, info: JobInfo) -> dict[str, Any]:
     """Return the status of a job that has not ended, and its input request."""
     if info.approval:
         report = await access.jobs.result(info.job_id)
         requests: dict[str, ElicitRequest] = {}
-        for entry in open_questions(report):
+        for entry in select_open_questions(report):
             requests[_build_key(entry["version"])] = _build_input_request(info, report, entry)
         if requests:
             return {"status": "input_required", "input_requests": requests}
@@ -162,7 +162,7 @@ async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any
         HandoffError: as `AsyncClient.approve`.
     """
     result = await access.jobs.result(job_id)
-    for entry in open_questions(result):
+    for entry in select_open_questions(result):
         version: int = entry["version"]
         if _build_key(version) in responses:
             await _answer_question(access, job_id, version, responses[_build_key(version)])

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.json_forms import convert_event_record
-from handoff_queue.supervisor.serve.approval_questions import format_question, open_questions
+from handoff_queue.supervisor.serve.approval_questions import format_question, select_open_questions
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import list_specialists
 from handoff_queue.supervisor.serve.job_routes import (
@@ -236,7 +236,7 @@ def build_tool_result(result: JobResult) -> CallToolResult:
         lines.append(json.dumps(result.answer, ensure_ascii=False))
     lines += result.notes
     names = list(_SHOWN_FIELDS)
-    for entry in open_questions(result):
+    for entry in select_open_questions(result):
         lines.append(f"question {entry['version']}: {format_question(result, entry)}")
         names.append("plan")
     shown_fields = {name: value[name] for name in names if name in value}

@@ -31,7 +31,7 @@ limit_wait_for_threads({exit_code})
 """
 
 
-def exit_code_of(leaves_behind: str, exit_code: int) -> int:
+def get_exit_code(leaves_behind: str, exit_code: int) -> int:
     script = SCRIPT.format(leaves_behind=leaves_behind, exit_code=exit_code)
     return subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode
 
@@ -39,9 +39,9 @@ def exit_code_of(leaves_behind: str, exit_code: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves_behind", [THREAD, EXECUTOR])
 def test_a_process_ends_without_its_threads_and_with_its_exit_code(leaves_behind: str) -> None:
-    assert exit_code_of(leaves_behind, 3) == 3
+    assert get_exit_code(leaves_behind, 3) == 3
 
 
 @pytest.mark.slow
 def test_a_process_without_endless_threads_exits_normally() -> None:
-    assert exit_code_of("", 3) == 0
+    assert get_exit_code("", 3) == 0

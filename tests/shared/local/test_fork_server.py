@@ -167,7 +167,7 @@ def test_ps_shows_the_command_of_a_forked_process(start: Start) -> None:
 
 def pid_of(process: ForkedProcess | subprocess.Popen[bytes]) -> int:
     """Return the pid of a process that has begun, or begins soon."""
-    return wait_until(lambda: process.pid, expected="the begin of the process") or 0
+    return wait_until(lambda: process.pid, expected="the beginning of the process") or 0
 
 
 def command_line(pid: int) -> str:

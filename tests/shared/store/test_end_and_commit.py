@@ -63,7 +63,7 @@ def planner_claim(store: Store, job_id: JobId) -> HandoffClaim:
 
 def end_of(planner_claim: HandoffClaim) -> FinishRequest:
     result = result_of(planner_claim)
-    return planner_claim.finish_request(result, (finished_event(result),))
+    return planner_claim.build_finish_request(result, (finished_event(result),))
 
 
 def next_decision(store: Store, job_id: JobId) -> Commit:
@@ -112,7 +112,7 @@ def test_a_role_that_must_take_a_message_neither_ends_nor_commits(
     decision, result = next_decision(store, job_id), result_of(planner_claim)
     event = UserMessageSent(message_id=create_word(), text=make_ref("Shorter."))
     store.user_messages.send(job_id, event, "Shorter.")
-    end = planner_claim.finish_request(result, (finished_event(result),), takes_messages=True)
+    end = planner_claim.build_finish_request(result, (finished_event(result),), takes_messages=True)
 
     with pytest.raises(MessagesWaiting):
         store.claims.end_and_commit(planner_claim, end, decision, next_claim(job_id))

@@ -120,7 +120,7 @@ def test_the_longest_event_of_a_result_is_trusted(signed: Store, worker: Store) 
     restated = tuple(f"s{number:047}" for number in range(MAX_RESTATED))
     longest = {"origins": origins, "passages": passages, "restated": restated}
     event = finished_event(result).model_copy(update=longest)
-    claimed.finish(claimed.finish_request(result, (event,)))
+    claimed.finish(claimed.build_finish_request(result, (event,)))
 
     (recorded,) = signed.journal.read(job_id, 2)
 

@@ -127,7 +127,7 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     again = granted_claim(store, job_id, "find.1")
 
     assert due[job_id] == [FIND]
-    answers = again.call_answers()
+    answers = again.read_call_answers()
     assert list(answers) == ["toolu_1"]
     assert answers["toolu_1"].arguments == {"to": "b@example.com"}
     assert answers["toolu_1"].is_approved
@@ -136,8 +136,8 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     note = "Not now."
     rejected = Rejected(asked=second, note=make_ref(note), call=called(store, job_id, second))
     assert answer_call(store.connection, store.trust, job_id, rejected, FIND, [note])
-    assert not again.call_answers()["toolu_2"].is_approved
-    assert again.call_answers()["toolu_2"].note == note
+    assert not again.read_call_answers()["toolu_2"].is_approved
+    assert again.read_call_answers()["toolu_2"].note == note
     (job,) = store.jobs.read([job_id])
     assert (job.approval, job.calls_to_approve) == ("", ())
 
@@ -148,7 +148,7 @@ def test_the_first_answer_counts(store: Store, job_id: JobId) -> None:
 
     assert approve(store, job_id, asked)
     assert not answer_call(store.connection, store.trust, job_id, Rejected(asked=asked), FIND, [])
-    assert granted_claim(store, job_id, "find.1").call_answers()["toolu_1"].is_approved
+    assert granted_claim(store, job_id, "find.1").read_call_answers()["toolu_1"].is_approved
 
 
 def test_a_call_is_asked_about_once(store: Store, job_id: JobId) -> None:
@@ -173,7 +173,7 @@ def test_an_answer_during_the_run_is_not_missed(store: Store, job_id: JobId) -> 
     again.ask_about_calls([a_question("toolu_2")], 3_600)  # the claim stays
 
     again.renew()
-    assert set(again.call_answers()) == {"toolu_1", "toolu_2"}
+    assert set(again.read_call_answers()) == {"toolu_1", "toolu_2"}
 
 
 def test_the_seconds_of_a_handoff_do_not_run_while_it_waits(store: Store, job_id: JobId) -> None:
@@ -299,7 +299,7 @@ class SignedCall:
         fields = {f"decided:{self.asked}": json.dumps([1, text])}
         store.connection.redis.hset(keys.job(self.job_id), mapping=fields)
         claimed = granted_claim(self.store_of("worker-researcher"), self.job_id, "find.1")
-        return claimed.call_answers()["toolu_1"]
+        return claimed.read_call_answers()["toolu_1"]
 
 
 @pytest.fixture

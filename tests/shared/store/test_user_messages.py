@@ -228,7 +228,9 @@ def end(claimed: HandoffClaim, *, takes_messages: bool = True) -> None:
     """End the handoff. `takes_messages`: whether its agent can still change the result."""
     result = result_of(claimed)
     claimed.finish(
-        claimed.finish_request(result, (finished_event(result),), takes_messages=takes_messages)
+        claimed.build_finish_request(
+            result, (finished_event(result),), takes_messages=takes_messages
+        )
     )
 
 

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import list_changes
-from handoff_queue.supervisor.cli.display.job_view import JobView, update_of
+from handoff_queue.supervisor.cli.display.job_view import JobView, build_update
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
@@ -63,7 +63,7 @@ def test_events_of_a_child_job_are_indented_with_its_id() -> None:
     view = view_with_child()
     news = {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED), CHILD_ID: recorded(*CHILD_EVENTS)}
 
-    lines = list(list_changes(None, update_of(view, news)))
+    lines = list(list_changes(None, build_update(view, news)))
 
     assert f"team (supervisor): handed over, as {CHILD_ID}" in lines
     assert f"team (supervisor): works, in {CHILD_ID}" in lines
@@ -73,7 +73,7 @@ def test_events_of_a_child_job_are_indented_with_its_id() -> None:
         f"  {CHILD_ID} left (researcher): handed over",
         f"  {CHILD_ID} left (researcher): works, in w1:7",
     ]
-    assert list(list_changes(view, update_of(view, {}))) == [], "nothing is said twice"
+    assert list(list_changes(view, build_update(view, {}))) == [], "nothing is said twice"
 
 
 def test_events_of_a_job_and_its_child_are_in_the_order_of_their_times() -> None:
@@ -84,7 +84,7 @@ def test_events_of_a_job_and_its_child_are_in_the_order_of_their_times() -> None
         of_the_child.append(replace(event, at=event.at + 50))
     news = {JOB: [*first, ended], CHILD_ID: of_the_child}
 
-    lines = list_changes(None, update_of(view_with_child(), news))
+    lines = list_changes(None, build_update(view_with_child(), news))
 
     below = [number for number, line in enumerate(lines) if line.startswith("  ")]
     assert lines[below[0] - 1] == f"team (supervisor): handed over, as {CHILD_ID}"
@@ -95,7 +95,7 @@ def test_a_plan_with_sub_supervisors_is_logged_with_its_cost() -> None:
     (shown,) = (
         line
         for line in list_changes(
-            None, update_of(view_with_child(), {JOB: recorded(SUBMITTED, TEAM_PLAN)})
+            None, build_update(view_with_child(), {JOB: recorded(SUBMITTED, TEAM_PLAN)})
         )
         if line.startswith("plan: ")
     )
@@ -118,7 +118,9 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
 
     assert (
         f"team (supervisor): handed over, as {CHILD_ID}, with too little: 1 turn"
-        in list_changes(None, update_of(view, {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)}))
+        in list_changes(
+            None, build_update(view, {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)})
+        )
     )
     assert "! its child jobs get too little: 1 turn" in "\n".join(rendered(view))
 

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.errors import (
     BAD_INPUT,
     end_like_ctrl_c,
-    exit_code_of,
+    get_exit_code,
     run_guarded,
 )
 from handoff_queue.supervisor.cli.main import app
@@ -111,12 +111,12 @@ def test_a_command_returns_its_exit_code() -> None:
     ],
 )
 def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
-    assert exit_code_of(JobStatus(status)) == code
+    assert get_exit_code(JobStatus(status)) == code
 
 
 def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
-    assert exit_code_of(JobStatus.PARTIAL, allow_partial=True) == 0
-    assert exit_code_of(JobStatus.FAILED, allow_partial=True) == 1
+    assert get_exit_code(JobStatus.PARTIAL, allow_partial=True) == 0
+    assert get_exit_code(JobStatus.FAILED, allow_partial=True) == 1
 
 
 @pytest.mark.slow

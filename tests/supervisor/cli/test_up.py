@@ -24,7 +24,7 @@ def test_the_console_has_its_usual_port_if_the_port_is_free(
     usual = find_free_port()
     monkeypatch.setattr(up, "DEFAULT_PORT", usual)
 
-    assert up.default_console_port() == usual
+    assert up.get_default_console_port() == usual
     assert capsys.readouterr().err == ""
 
 
@@ -33,7 +33,7 @@ def test_the_system_starts_without_a_console_if_a_package_is_not_installed(
 ) -> None:
     monkeypatch.setattr(optional_packages, "PACKAGES", {"serve": ("no_such_package",)})
 
-    assert up.default_console_port() is None
+    assert up.get_default_console_port() is None
     (line,) = capsys.readouterr().err.splitlines()
     assert "the console needs the package no_such_package" in line
     assert "handoff up --no-serve" in line

@@ -12,7 +12,7 @@ from celery import Celery, chain, group
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import EndTask
-from handoff_queue.supervisor.client.celery_signatures import MAX_ARGUMENT_CHARS, end_task_of
+from handoff_queue.supervisor.client.celery_signatures import MAX_ARGUMENT_CHARS, parse_end_task
 from handoff_queue.supervisor.client.request import Request, check_request
 from handoff_queue.supervisor.client.submission import build_submission
 from tests.refusals import refusal_of
@@ -44,7 +44,7 @@ def routed(*_: Any) -> None:
     ],
 )
 def test_a_signature_is_kept_with_its_queue_and_arguments(signature: Any, kept: EndTask) -> None:
-    assert end_task_of(signature) == kept
+    assert parse_end_task(signature) == kept
     assert EndTask.from_json(kept.to_json()) == kept
 
 
@@ -73,10 +73,10 @@ def test_a_signature_is_kept_with_its_queue_and_arguments(signature: Any, kept: 
 )
 def test_anything_but_a_single_task_is_refused_in_one_line(signature: Any, why: str | None) -> None:
     if why is None:
-        assert end_task_of(signature).queue == "celery"
+        assert parse_end_task(signature).queue == "celery"
         return
     with pytest.raises(UserError) as refused:
-        end_task_of(signature)
+        parse_end_task(signature)
 
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)

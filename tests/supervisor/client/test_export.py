@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import HandoffIssued, JobEnded, WebhookTr
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.client.client import Client
-from handoff_queue.supervisor.client.export import Export, record_in
+from handoff_queue.supervisor.client.export import Export, extract_record
 from handoff_queue.supervisor.client.job_result import JobResult, build_report
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import model_reply
@@ -62,7 +62,7 @@ def test_the_output_of_show_for_an_ended_job_is_rebuilt_from_the_file_alone(
     shell.jobs.delete(job_id)
 
     assert any(isinstance(entry.event, JobEnded) for entry in file.journal)
-    assert build_report(record_in(file)) == before
+    assert build_report(extract_record(file)) == before
 
 
 def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
@@ -76,7 +76,7 @@ def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
     claim.checkpoint(model_reply())
     file = exported(shell.jobs, job_id)
 
-    assert json_without_time(build_report(record_in(file))) == json_without_time(
+    assert json_without_time(build_report(extract_record(file))) == json_without_time(
         shell.jobs.result(job_id)
     )
     assert file.turns == {HandoffId(event.handoff_id): (model_reply(),)}
@@ -106,7 +106,7 @@ def test_the_export_contains_no_key_no_webhook_and_no_credential(
         for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path")
         if secret in text
     ]
-    assert build_report(record_in(Export.from_json(text))).status.has_ended
+    assert build_report(extract_record(Export.from_json(text))).status.has_ended
 
 
 def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
-from handoff_queue.supervisor.client.job_retry import get_usage_by_limit, retry_commit
+from handoff_queue.supervisor.client.job_retry import build_retry_commit, get_usage_by_limit
 from handoff_queue.supervisor.client.submission import build_budget_fields
 from handoff_queue.supervisor.lifecycle.child_jobs import compute_child_limits
 from tests.doubles.handoffs import JOB
@@ -65,7 +65,7 @@ def cancelled_job() -> SimulatedJob:
 def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
     job: SimulatedJob, status: JobStatus
 ) -> None:
-    commit = retry_commit(job.state, INFO, None, NewLimits(max_turns=24), due_at=0.0)
+    commit = build_retry_commit(job.state, INFO, None, NewLimits(max_turns=24), due_at=0.0)
 
     assert (commit.expected, commit.tip) == (job.state.version, job.now)
     assert commit.fields == {

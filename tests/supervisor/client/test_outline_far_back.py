@@ -47,7 +47,9 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
         AgentHandoff.from_json(text), "it is not done", RETRYABLE_ELSEWHERE
     )
     claim = shell.claim(job_id, first)
-    claim.finish(claim.finish_request(result, (build_handoff_finished_event(result, "worker:1"),)))
+    claim.finish(
+        claim.build_finish_request(result, (build_handoff_finished_event(result, "worker:1"),))
+    )
     shell.advance(job_id)
     for event in others[:-1]:
         shell.do(job_id, event)

@@ -19,7 +19,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import make_ref
-from handoff_queue.supervisor.client.celery_signatures import end_task_of
+from handoff_queue.supervisor.client.celery_signatures import parse_end_task
 from handoff_queue.supervisor.engine.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
@@ -37,7 +37,7 @@ def ended_state(store: Store, library: PayloadCache, **signature: Any) -> JobSta
     store.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
     state = StateCache(store.journal).load(job_id)
     assert state is not None
-    text = end_task_of({**SIGNATURE, **signature}).to_json()
+    text = parse_end_task({**SIGNATURE, **signature}).to_json()
     library.remember([text], job_id)
     submitted = state.submitted.model_copy(update={"on_end": make_ref(text)})
     return state.model_copy(update={"submitted": submitted})

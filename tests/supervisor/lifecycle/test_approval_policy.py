@@ -30,7 +30,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     EndJob,
     RemindUser,
 )
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from handoff_queue.supervisor.lifecycle.result_texts import BRING_UP_TO_DATE
 from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, finish_steps
 
@@ -121,7 +121,7 @@ def test_a_job_that_waits_has_nothing_due_but_the_end_of_the_wait() -> None:
     job = job_asking_about_plan(timeout_s=3 * 24 * 3_600)
 
     assert job.next_commands() == ()
-    assert next_due(job.state, job.now, LEASE_S) == BEGIN + 3 * DAY_S
+    assert compute_next_due(job.state, job.now, LEASE_S) == BEGIN + 3 * DAY_S
 
 
 def test_the_time_that_a_person_takes_is_not_part_of_the_jobs() -> None:
@@ -256,7 +256,7 @@ def test_a_job_without_an_answer_reminds_its_user_after_doubling_delays_and_keep
     job = job_asking_about_plan(timeout_s=60, on_timeout=OnTimeout.REMIND)
     reminded = []
     while job.state.ended is None:
-        job.now = next_due(job.state, job.now, LEASE_S) or 0
+        job.now = compute_next_due(job.state, job.now, LEASE_S) or 0
         reminded += [
             job.now - BEGIN for command in job.advance() if isinstance(command, RemindUser)
         ]

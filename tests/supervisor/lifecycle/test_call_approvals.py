@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     PublishAgain,
     RemindUser,
 )
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, finish_steps
 
@@ -113,7 +113,7 @@ def test_a_question_of_a_handoff_that_has_ended_is_closed() -> None:
 
 def test_without_an_answer_in_time_the_job_stops() -> None:
     job = asking_job(timeout_s=60)
-    assert next_due(job.state, job.now, LEASE_S) == job.state.as_of + 60
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.state.as_of + 60
     job.now += 61
 
     (end,) = job.next_commands()

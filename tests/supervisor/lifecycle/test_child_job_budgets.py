@@ -47,7 +47,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
+from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, compute_next_due
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
@@ -174,9 +174,9 @@ def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> 
     )
 
     assert job.next_commands(waits) == (StartChild(HandoffId("t0.1")),)
-    assert next_due(job.state, job.now, LEASE_S, waits) == job.now + LEASE_S
+    assert compute_next_due(job.state, job.now, LEASE_S, waits) == job.now + LEASE_S
     assert job.next_commands(runs) == ()
-    assert next_due(job.state, job.now, LEASE_S, runs) == job.state.deadline
+    assert compute_next_due(job.state, job.now, LEASE_S, runs) == job.state.deadline
 
 
 def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() -> None:
@@ -369,11 +369,11 @@ def test_a_child_reports_to_its_parent_until_the_report_is_recorded() -> None:
         status=JobStatus.CANCELLED, reason=f"{PARENT.job_id} does not wait for it any more"
     )
     assert job.next_commands() == (TellParent(),)
-    assert next_due(job.state, job.now, LEASE_S) == job.now + TELL_AGAIN_AFTER_S
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.now + TELL_AGAIN_AFTER_S
     assert parent_result(job, None).stop_reason is StopReason.CANCELLED
     job.append(ParentTold())
     assert job.next_commands() == ()
-    assert next_due(job.state, job.now, LEASE_S) is None
+    assert compute_next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_users_job_has_no_parent_to_report_to() -> None:

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_jobs import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, build_result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import find_gaps, to_finish
-from handoff_queue.supervisor.lifecycle.job_retry import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import build_retry
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.simulated_job import SimulatedJob, planned
 
@@ -67,7 +67,7 @@ def run_to_end(job: SimulatedJob, **statuses: str) -> SimulatedJob:
 def retry_job(
     job: SimulatedJob, from_step: str | None = None, new: NewLimits | None = None
 ) -> SimulatedJob:
-    job.append(retry_of(job.state, {"max_turns": 1}, from_step, new or NewLimits()))
+    job.append(build_retry(job.state, {"max_turns": 1}, from_step, new or NewLimits()))
     job.advance()
     return job
 

@@ -9,7 +9,7 @@ from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndT
 from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_BACKOFF_S,
     WEBHOOK_GIVEN_UP_AFTER_S,
-    next_due,
+    compute_next_due,
 )
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, finish_steps
 
@@ -39,19 +39,19 @@ def test_the_task_is_sent_at_once_and_once() -> None:
     assert job.next_commands() == ()
     record_attempt(job, 1, delivered=True)
     assert job.next_commands() == ()
-    assert next_due(job.state, job.now, LEASE_S) is None
+    assert compute_next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_task_that_could_not_be_sent_is_tried_again_with_growing_pauses_and_then_left() -> None:
     job = ended_job()
     for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
         record_attempt(job, attempt, delivered=False)
-        assert next_due(job.state, job.now, LEASE_S) == job.now + pause_s
+        assert compute_next_due(job.state, job.now, LEASE_S) == job.now + pause_s
         job.now += pause_s
         assert job.advance() == [SendEndTask(attempt + 1)]
     record_attempt(job, len(WEBHOOK_BACKOFF_S), delivered=False)
 
-    assert next_due(job.state, job.now, LEASE_S) is None
+    assert compute_next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_an_attempt_of_a_dead_supervisor_is_repeated() -> None:
@@ -77,7 +77,7 @@ def test_a_webhook_and_a_task_do_not_wait_for_each_other() -> None:
 
     assert job.effects == [SendEndTask(1), DeliverWebhook(1)]
     record_attempt(job, 1, delivered=True)
-    assert next_due(job.state, job.now, LEASE_S) == job.now + WEBHOOK_GIVEN_UP_AFTER_S
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.now + WEBHOOK_GIVEN_UP_AFTER_S
 
 
 def test_the_end_of_a_retry_is_sent_again_and_an_old_attempt_does_not_count() -> None:

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import CLOSING_ROLES, Role
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.job_retry import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import build_retry
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
 from tests.property_settings import draws
@@ -76,8 +76,8 @@ def retry_to_end(job: SimulatedJob, *failing: str, fills_gaps: bool = True) -> l
 def test_a_retry_of_an_answer_with_gaps_fills_the_gaps() -> None:
     job = job_with_gap(a="", b="", c="a b")
 
-    assert retry_of(job.state, {}, None, NewLimits()).fills_gaps
-    assert not retry_of(job.state, {}, "b", NewLimits()).fills_gaps
+    assert build_retry(job.state, {}, None, NewLimits()).fills_gaps
+    assert not build_retry(job.state, {}, "b", NewLimits()).fills_gaps
 
 
 def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> None:
@@ -88,7 +88,7 @@ def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> No
     run_to_end(job, "a")
 
     assert job.state.status is JobStatus.FAILED
-    assert not retry_of(job.state, {}, None, NewLimits()).fills_gaps
+    assert not build_retry(job.state, {}, None, NewLimits()).fills_gaps
 
 
 def answer_json(job: SimulatedJob) -> str:
@@ -153,7 +153,7 @@ def test_an_unchanged_answer_needs_no_second_approval() -> None:
 def test_a_retry_of_a_named_step_repeats_the_step_and_its_dependents() -> None:
     job = job_with_gap(a="", b="", c="a b", d="c")
     before = len(job.events(HandoffIssued))
-    job.append(retry_of(job.state, {}, "b", NewLimits()))
+    job.append(build_retry(job.state, {}, "b", NewLimits()))
     job.advance()
     run_to_end(job, "b")
 

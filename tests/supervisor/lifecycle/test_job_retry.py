@@ -12,7 +12,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.job_budget import list_limits_to_raise
-from handoff_queue.supervisor.lifecycle.job_retry import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import build_retry
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
 
@@ -44,9 +44,9 @@ def test_a_retry_that_does_not_raise_the_spent_limit_is_refused(new: NewLimits) 
     usage = {"max_turns": 1, "max_tokens": 1_000, "max_microusd": 0}
 
     with pytest.raises(UserError, match=r"1000 tokens of 3000 tokens\): raise max_tokens$"):
-        retry_of(job.state, usage, None, new)
+        build_retry(job.state, usage, None, new)
     assert list_limits_to_raise(job.state) == ["max_tokens"]
-    assert retry_of(job.state, usage, None, NewLimits(max_tokens=3_001)).max_tokens == 3_001
+    assert build_retry(job.state, usage, None, NewLimits(max_tokens=3_001)).max_tokens == 3_001
 
 
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
@@ -54,24 +54,24 @@ def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> N
         UserError,
         match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns",
     ):
-        retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
+        build_retry(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
 
 def test_without_a_larger_budget_a_retry_is_refused_even_if_the_days_budget_ended_it() -> None:
     with pytest.raises(UserError, match="raise max_turns"):
-        retry_of(
+        build_retry(
             ended_job(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USAGE, None, NewLimits()
         )
 
 
 def test_a_limit_that_is_spent_already_is_refused() -> None:
     with pytest.raises(UserError, match="has used 12 turns already"):
-        retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits(max_turns=12))
+        build_retry(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits(max_turns=12))
 
 
 def test_with_a_larger_budget_the_job_has_the_new_limit_and_keeps_the_others() -> None:
     job = ended_job(StopReason.JOB_BUDGET)
-    job.append(retry_of(job.state, USAGE, None, NewLimits(max_turns=24)))
+    job.append(build_retry(job.state, USAGE, None, NewLimits(max_turns=24)))
 
     assert (job.state.submitted.limits.max_turns, job.state.submitted.limits.max_microusd) == (
         24,
@@ -89,12 +89,12 @@ def test_a_second_retry_names_the_limits_of_the_first() -> None:
     job.advance()
 
     with pytest.raises(UserError, match=r"24 turns of 24 turns"):
-        retry_of(job.state, USAGE | {"max_turns": 24}, None, NewLimits())
+        build_retry(job.state, USAGE | {"max_turns": 24}, None, NewLimits())
 
 
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
 def test_a_job_that_ended_for_another_reason_is_retried_with_its_limits(reason: StopReason) -> None:
-    assert retry_of(ended_job(reason).state, USAGE, None, NewLimits()) == RetryRequested(
+    assert build_retry(ended_job(reason).state, USAGE, None, NewLimits()) == RetryRequested(
         fills_gaps=True, keeps_results=True
     )
 
@@ -109,7 +109,7 @@ def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
     job.advance()
 
     assert job.state.ended
-    assert retry_of(job.state, USAGE, None, NewLimits()) == RetryRequested(
+    assert build_retry(job.state, USAGE, None, NewLimits()) == RetryRequested(
         fills_gaps=True, keeps_results=True
     )
 
@@ -146,16 +146,17 @@ def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
         UserError,
         match=r"leaves a child job of t too small a share: raise max_turns or",
     ):
-        retry_of(state, USAGE, from_step, NewLimits())
+        build_retry(state, USAGE, from_step, NewLimits())
     assert (
-        retry_of(state, USAGE, from_step, NewLimits(max_microusd=900_000)).max_microusd == 900_000
+        build_retry(state, USAGE, from_step, NewLimits(max_microusd=900_000)).max_microusd
+        == 900_000
     )
-    assert retry_of(state, USAGE, "a", NewLimits()).from_step == "a"
+    assert build_retry(state, USAGE, "a", NewLimits()).from_step == "a"
 
 
 def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share() -> None:
     job = job_with_cut_team("partial")
-    job.append(retry_of(job.state, USAGE, None, NewLimits()))
+    job.append(build_retry(job.state, USAGE, None, NewLimits()))
     job.advance()
 
     first, second = (event.child for event in job.events(HandoffIssued) if event.child)
@@ -176,18 +177,18 @@ def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
             UserError,
             match=(r"is complete: from_step runs a part again \(its steps are a, b\)"),
         ):
-            retry_of(job.state, USAGE, None, limits)
-    assert retry_of(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")
+            build_retry(job.state, USAGE, None, limits)
+    assert build_retry(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")
 
 
 def test_a_running_job_cannot_be_retried() -> None:
     with pytest.raises(UserError, match=r"has not ended yet: wait for its end, or cancel it"):
-        retry_of(planned(a="").state, USAGE, None, NewLimits())
+        build_retry(planned(a="").state, USAGE, None, NewLimits())
 
 
 def test_an_unknown_step_is_refused_with_the_list_of_known_steps() -> None:
     job = ended_job(StopReason.FINISHED, StopReason.FINISHED)
 
     with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):
-        retry_of(job.state, USAGE, "nowhere", NewLimits())
-    assert retry_of(job.state, USAGE, "s1", NewLimits()).from_step == StepId("s1")
+        build_retry(job.state, USAGE, "nowhere", NewLimits())
+    assert build_retry(job.state, USAGE, "s1", NewLimits()).from_step == StepId("s1")

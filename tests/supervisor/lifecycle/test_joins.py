@@ -14,7 +14,7 @@ from handoff_queue.shared.types.plan_validation import find_join_problems
 from handoff_queue.shared.types.step import Join, OnFailure
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.gaps import compute_likely_costs, find_gaps, to_finish
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from handoff_queue.supervisor.lifecycle.joins import list_counted_fan_ins
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob, a_plan
 
@@ -129,7 +129,7 @@ def test_at_the_end_of_its_time_a_join_continues_with_its_results() -> None:
     job = job_joining_three(within_s=60)
     job.now += 10
     finish_in_order(job, "a")
-    assert next_due(job.state, job.now, LEASE_S) == pytest.approx(job.now + 50), (
+    assert compute_next_due(job.state, job.now, LEASE_S) == pytest.approx(job.now + 50), (
         "a sweeper looks then"
     )
 

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.plan_validation import find_problems_by_step
 from handoff_queue.shared.types.review import Side
 from handoff_queue.shared.types.step import AFTER_REVIEW, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.handoffs import build_fact_check_handoff, build_step_handoff
-from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.job_end import compute_next_due
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.input_resolutions import an_input_step
@@ -291,7 +291,7 @@ def test_the_jobs_time_stops_while_only_the_question_is_open() -> None:
 
 def test_the_jobs_time_runs_while_other_steps_work_during_the_question() -> None:
     job = make_job(mail_plan(write_first=False, approve=True))
-    assert next_due(job.state, job.now, LEASE_S) == BEGIN + 100
+    assert compute_next_due(job.state, job.now, LEASE_S) == BEGIN + 100
     job.now += 100
     job.advance()
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import EndJob, IssueGroup, TryAgain
-from handoff_queue.supervisor.lifecycle.job_retry import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import build_retry
 from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -98,7 +98,7 @@ def test_a_retry_of_the_job_gives_a_step_to_its_planned_specialist_again(
     job.advance()
     job.review()
     job.advance()
-    job.append(retry_of(job.state, {}, from_step, NewLimits()))
+    job.append(build_retry(job.state, {}, from_step, NewLimits()))
     job.advance()
 
     assert job.open_names == {"a"}

@@ -12,8 +12,8 @@ from handoff_queue.supervisor.lifecycle.state import TakenMessage
 from handoff_queue.supervisor.lifecycle.user_messages import (
     MAX_CHARS_IN_A_BRIEF,
     add_messages_to_request,
+    find_only_readers,
     is_read_later,
-    only_readers,
 )
 from tests.doubles.jobs import issued_event
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -112,22 +112,22 @@ def test_without_a_later_agent_a_message_has_no_reader() -> None:
 
 def test_an_open_agent_is_the_only_reader_if_no_agent_begins_later() -> None:
     job = planned(a="", b="")
-    assert only_readers(job.state, None) == (), "a review follows"
+    assert find_only_readers(job.state, None) == (), "a review follows"
     finish_steps(job, "a")
     finish_steps(job, "b")
     job.review()
     assert job.state.open == {}
     job.append(issued_event("synthesizer.1", "synthesizer", None))
 
-    assert only_readers(job.state, None) == ("synthesizer.1",)
-    assert only_readers(job.state, StepId("a")) == ("synthesizer.1",)
+    assert find_only_readers(job.state, None) == ("synthesizer.1",)
+    assert find_only_readers(job.state, StepId("a")) == ("synthesizer.1",)
 
 
 def test_an_open_assessor_is_the_only_reader_of_a_message_to_a_step_that_has_ended() -> None:
     job = planned(a="")
     finish_steps(job, "a")
 
-    assert only_readers(job.state, StepId("a")) == ("assessor.1",)
+    assert find_only_readers(job.state, StepId("a")) == ("assessor.1",)
 
 
 def test_an_assessor_that_runs_is_not_a_later_reader_of_an_adaptive_job() -> None:
@@ -137,11 +137,11 @@ def test_an_assessor_that_runs_is_not_a_later_reader_of_an_adaptive_job() -> Non
     job.advance()
     finish_steps(job, "a")
     assert job.open_names == {"replanner"}
-    assert only_readers(job.state, StepId("a")) == (), "a review follows"
+    assert find_only_readers(job.state, StepId("a")) == (), "a review follows"
     job.patch_plan()
     job.advance()
 
-    assert only_readers(job.state, StepId("a")) == ("assessor.1",)
+    assert find_only_readers(job.state, StepId("a")) == ("assessor.1",)
 
 
 def test_a_judge_reads_no_message() -> None:

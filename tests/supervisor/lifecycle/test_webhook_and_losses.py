@@ -11,7 +11,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_BACKOFF_S,
     WEBHOOK_GIVEN_UP_AFTER_S,
-    next_due,
+    compute_next_due,
 )
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from tests.doubles.lifecycle_commands import again, run
@@ -37,7 +37,7 @@ def test_the_webhook_gets_the_end_at_once_and_once() -> None:
     assert job.next_commands() == ()
     job.append(WebhookTried(attempt=1, delivered=True, end=job.state.ended_version))
     assert job.next_commands() == ()
-    assert next_due(job.state, job.now, LEASE_S) is None
+    assert compute_next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left() -> None:
@@ -47,7 +47,7 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
     job.advance()
     for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
         job.append(WebhookTried(attempt=attempt, delivered=False, end=job.state.ended_version))
-        assert next_due(job.state, job.now, LEASE_S) == job.now + pause_s
+        assert compute_next_due(job.state, job.now, LEASE_S) == job.now + pause_s
         job.now += pause_s - 0.1
         assert job.next_commands() == ()
         job.now += 0.1
@@ -56,7 +56,7 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
         WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False, end=job.state.ended_version)
     )
 
-    assert next_due(job.state, job.now, LEASE_S) is None
+    assert compute_next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_webhook_attempt_of_a_dead_supervisor_is_repeated() -> None:
@@ -130,12 +130,12 @@ def test_messages_are_published_before_a_role_runs() -> None:
 def test_a_job_is_evaluated_again_by_its_deadline_and_sooner_while_a_role_runs() -> None:
     job = SimulatedJob()
     job.specialists = frozenset()
-    assert next_due(job.state, job.now, LEASE_S) == job.now + 2
-    assert next_due(job.state, job.now + 40, LEASE_S) == job.now + 50
-    assert next_due(job.state, job.now + 300, LEASE_S) == job.now + 330
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.now + 2
+    assert compute_next_due(job.state, job.now + 40, LEASE_S) == job.now + 50
+    assert compute_next_due(job.state, job.now + 300, LEASE_S) == job.now + 330
     job = SimulatedJob()
     job.advance()
-    assert next_due(job.state, job.now, LEASE_S) == job.now + LEASE_S
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.now + LEASE_S
     job.make_plan(a="")
     job.advance()
-    assert next_due(job.state, job.now, LEASE_S) == job.state.deadline
+    assert compute_next_due(job.state, job.now, LEASE_S) == job.state.deadline

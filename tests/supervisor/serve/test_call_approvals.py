@@ -43,7 +43,7 @@ class AskingJob:
 
     def answers(self) -> dict[str, CallAnswer]:
         """Return the answers that the next claim of the handoff finds."""
-        return self.shell.claim(self.job_id, self.issued).call_answers()
+        return self.shell.claim(self.job_id, self.issued).read_call_answers()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def parsed_html(text: str, *numbers: int) -> LexborHTMLParser:
     return LexborHTMLParser(render_answer(text, [source(n) for n in numbers], PREFIX))
 
 
-def only_match(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode:
+def get_only_match(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode:
     node = root.css_first(selector)
     assert node is not None, selector
     return node
@@ -33,7 +33,7 @@ def only_match(root: LexborHTMLParser | LexborNode, selector: str) -> LexborNode
 def test_markdown_is_rendered_with_its_tables() -> None:
     page = parsed_html("# Costs\n\nIt is **so**.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n")
 
-    assert [only_match(page, tag).text() for tag in ("h1", "strong", "th", "td.right")] == [
+    assert [get_only_match(page, tag).text() for tag in ("h1", "strong", "th", "td.right")] == [
         "Costs",
         "so",
         "a",
@@ -51,7 +51,10 @@ def test_each_number_of_a_source_is_a_link_to_its_quote() -> None:
         "#j-1-source-1",
         "#j-1-source-2",
     ]
-    assert only_match(page, "a.cite").attributes["title"] == "terms.md: “We ship <b>worldwide</b>.”"
+    assert (
+        get_only_match(page, "a.cite").attributes["title"]
+        == "terms.md: “We ship <b>worldwide</b>.”"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,17 +104,17 @@ def test_a_source_shows_its_document_and_the_text_of_its_quote() -> None:
     )
 
     first, second = listed.css("li")
-    assert (first.id, only_match(first, "strong").text()) == ("j-1-source-1", "terms.md")
-    assert only_match(first, "blockquote").text() == "We ship <b>worldwide</b>."
+    assert (first.id, get_only_match(first, "strong").text()) == ("j-1-source-1", "terms.md")
+    assert get_only_match(first, "blockquote").text() == "We ship <b>worldwide</b>."
     assert (second.id, second.attributes["value"]) == ("j-1-source-3", "3")
-    assert only_match(second, "a").attributes["href"] == 'https://example.com/"x'
+    assert get_only_match(second, "a").attributes["href"] == 'https://example.com/"x'
 
 
 @pytest.mark.parametrize(("answer", "is_form"), [({"a": "<b>"}, False), ("<b>", True)])
 def test_an_answer_with_a_schema_is_shown_as_json(answer: Any, is_form: bool) -> None:
     page = LexborHTMLParser(render_answer(answer, [], PREFIX, is_form=is_form))
 
-    assert "<b>" in only_match(page, "pre").text()
+    assert "<b>" in get_only_match(page, "pre").text()
     assert page.css("b") == []
 
 

@@ -8,7 +8,7 @@ local function lower_max_usd(handoff_hash, most)
 end
 
 -- End the wait of a handoff for a person's approval of a call, or for a batch, because it is
--- claimed again. The wait does not count as the handoff's own time. `since`: begin of the wait
+-- claimed again. The wait does not count as the handoff's own time. `since`: start of the wait
 -- (Unix ms), or nil; `earlier_ms`: its earlier waits. Returns the ms of all waits.
 local function end_wait(handoff_hash, since, earlier_ms, at)
   local waited_ms = tonumber(earlier_ms or 0)

@@ -115,7 +115,7 @@ def test_a_result_that_names_another_handoff_belongs_to_its_own(
         update={**other, "status": ResultStatus.FAILED, "error": "it broke"}
     )
     event = finished_event(result).model_copy(update={"handoff_id": issued.handoff_id})
-    claim.finish(claim.finish_request(result, (event,)))
+    claim.finish(claim.build_finish_request(result, (event,)))
 
     page = local.get(f"/jobs/{failed}").text
 

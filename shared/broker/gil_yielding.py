@@ -12,8 +12,8 @@ AT_A_TIME = 8
 """Items between two pauses. To prepare or send eight handoffs takes some milliseconds."""
 PAUSE_S = 0.0002
 """Seconds of a pause, in which another thread can wake up. Without pauses, that thread would
-wait `process.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes dozens of
-calls.
+wait `process_resources.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes
+dozens of calls.
 """
 
 

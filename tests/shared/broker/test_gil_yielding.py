@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from handoff_queue.shared.text.gil_yielding import AT_A_TIME, with_pauses
+from handoff_queue.shared.broker.gil_yielding import AT_A_TIME, with_pauses
 
 
 @pytest.fixture
