@@ -68,6 +68,8 @@ method that a library calls.
 """
 ROUTES = ("router.", "app.")
 """Beginnings of decorators of HTTP routes. A route has the name of its resource."""
+UNITS = frozenset("s ms".split())
+"""Last words of the names of amounts."""
 KEYS = ROOT / "shared" / "store" / "keys.py"
 """Each function of this module has the name of a Redis key."""
 
@@ -89,12 +91,18 @@ def has_other_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def says_what_it_does(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a name begins with a verb. The first word of `filter_of` and of `poll_s` is a
+    noun.
+    """
     name = function.name.strip("_")
+    words = name.split("_")
     if name in NOUNS or function.name.startswith("__"):
         return True
     if function.returns is not None and ast.unparse(function.returns) in TRUTH_VALUES:
-        return not (VERBS | STATEMENTS).isdisjoint(name.split("_"))
-    return name.split("_")[0] in VERBS | PARTICLES
+        return not (VERBS | STATEMENTS).isdisjoint(words)
+    if len(words) == 2 and (words[1] == "of" or words[1] in UNITS):
+        return False
+    return words[0] in VERBS | PARTICLES
 
 
 def test_the_name_of_a_function_begins_with_a_verb() -> None:

@@ -37,7 +37,7 @@ from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.next_turn import NextTurn
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
-from handoff_queue.shared.agent.retry_policy import delay_s, describe_reason
+from handoff_queue.shared.agent.retry_policy import compute_delay_s, describe_reason
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import find_provider_block
 from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
@@ -428,7 +428,8 @@ class ModelTurns:
         )
         if rules_out:
             return
-        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
+        tries = conversation.failures_in_a_row + 1
+        delay = compute_delay_s(error, tries, self.dependencies.jitter())
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._call_progress.text
             raise error

@@ -20,7 +20,7 @@ slots. After it one call tests the provider.
 """
 
 
-def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
+def compute_delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
     """Return the seconds before the next try, or None to give up.
 
     The delay doubles with each try. Half of the delay is random ("equal jitter"), so that

@@ -130,7 +130,7 @@ def run_task(
     text: object,
     attempt: Callable[[AgentHandoff, str], AttemptOutcome],
 ) -> str:
-    """Run a `specialist.AGENT` task.
+    """Run a `specialist.<name>` task.
 
     Args:
         text: the message's only argument.

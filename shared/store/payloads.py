@@ -327,7 +327,7 @@ class PayloadStore:
         for part in iterate_rows(digests, DOCUMENTS_AT_ONCE):
             digest_by_key = self._build_document_keys(tenant, part, with_plain=with_plain)
             exist = self._connection.run_script(
-                "extend_ttl", list(digest_by_key), [1000 * self._stay_s(work_s)]
+                "extend_ttl", list(digest_by_key), [1000 * self._compute_stay_s(work_s)]
             )
             missing.update(part)
             for digest, exists in zip(digest_by_key.values(), exist, strict=True):
@@ -383,7 +383,7 @@ class PayloadStore:
             for digest, text in texts.items():
                 name = self._sealing.list_document_names(tenant, digest)[0]
                 stored_form = self._sealing.seal_for(tenant, DOCUMENTS, digest, pack(text))
-                pipe.set(keys.document(name), stored_form, ex=self._stay_s(work_s), nx=True)
+                pipe.set(keys.document(name), stored_form, ex=self._compute_stay_s(work_s), nx=True)
             pipe.execute()
 
     def read_documents(
@@ -440,7 +440,7 @@ class PayloadStore:
         entry = build_page_entry(self._sealing, job_id, document)
         return [keys.job(job_id)], [entry, *build_payload_arguments(self._sealing, job_id, [text])]
 
-    def _stay_s(self, work_s: float) -> int:
+    def _compute_stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""
         return self._keep_s + math.ceil(work_s)
 

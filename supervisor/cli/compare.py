@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import is_job_id_prefix
@@ -23,7 +24,6 @@ from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.answer import format_answer
 from handoff_queue.supervisor.cli.display.tables import format_table
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_money,
     print_progress,
     shorten,
@@ -231,7 +231,7 @@ def _create_evaluation_jobs(
 
     if len(variants) != 2:
         raise UserError(
-            f"--modes names {count_text(len(variants), 'mode')}, and compare needs two: `handoff"
+            f"--modes names {format_count(len(variants), 'mode')}, and compare needs two: `handoff"
             " eval` takes any number"
         )
     documents = None
@@ -461,7 +461,7 @@ def _format_step_cell(job: _EndedJob, steps: dict[str, dict[str, Any] | None], s
         return "did not run"
     usage = handoff["usage"]
     tokens = usage["input_tokens"] + usage["output_tokens"]
-    return f"{count_text(tokens, 'token')}, {format_money(usage['cost_usd'])}"
+    return f"{format_count(tokens, 'token')}, {format_money(usage['cost_usd'])}"
 
 
 def _build_job_cells(result: JobResult) -> dict[str, str]:

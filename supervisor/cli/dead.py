@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_clock,
     get_stdout,
     print_message,
@@ -92,7 +92,7 @@ def dead(
                 dropped_count = jobs.drop_all_dead()
             else:
                 dropped_count = int(jobs.drop_dead(letters.find(letter)))
-            write_line(f"{count_text(dropped_count, 'dead letter')} dropped")
+            write_line(f"{format_count(dropped_count, 'dead letter')} dropped")
         case _:
             assert_never(action)
     return OK

@@ -23,6 +23,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.specialists.policy_file import read_rules
 from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
@@ -37,7 +38,6 @@ from handoff_queue.shared.types.names import (
 from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, create_client
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_clock,
     get_stdout,
     write_as_json,
@@ -178,7 +178,7 @@ def _check_policy(file: Path) -> Finding:
         rules = read_rules(file)
     except UserError as error:
         return Finding(CheckLevel.FAIL, about, str(error), "correct this file")
-    return Finding(CheckLevel.OK, about, f"{file}: {count_text(len(rules.rules), 'rule')}")
+    return Finding(CheckLevel.OK, about, f"{file}: {format_count(len(rules.rules), 'rule')}")
 
 
 def _without_broker() -> Iterator[Finding]:
@@ -312,7 +312,7 @@ def _check_supervisors(
             yield Finding(CheckLevel.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
         serving = sum(queue in queues for queues in nodes.values())
-        report = f"{count_text(serving, 'process')}, {waiting} waiting"
+        report = f"{format_count(serving, 'process')}, {waiting} waiting"
         if serving:
             yield Finding(CheckLevel.OK, f"queue {queue}", report)
         else:
@@ -326,8 +326,9 @@ def _check_workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     elif not served:
         yield Finding(CheckLevel.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, specialist in served.items():
-        workers = f"{count_text(len(specialist.workers), 'process')} with {specialist.slots} slots"
-        yield Finding(CheckLevel.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
+        processes = format_count(len(specialist.workers), "process")
+        detail = f"{processes} with {specialist.slots} slots, {specialist.queued} waiting"
+        yield Finding(CheckLevel.OK, f"queue {name}", detail)
     announcements = jobs.store.presence.read_announcements()
     yield from find_lost_slots(announcements)
     yield from find_not_served(announcements)
@@ -356,7 +357,7 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
         if not worker.lost_slots:
             continue
         level = CheckLevel.FAIL if worker.lost_slots >= worker.slots else CheckLevel.WARN
-        slots = count_text(worker.slots, "slot")
+        slots = format_count(worker.slots, "slot")
         report = f"{worker.lost_slots} of {slots} are lost: their tasks never ended"
         yield Finding(
             level, f"worker {replace_unsafe(worker.worker)}", report, "start this worker again"
@@ -451,7 +452,7 @@ def find_unserved_queues(
         if not depth.messages or depth.queue in served:
             continue
         name = replace_unsafe(depth.queue)
-        report = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
+        report = f"{format_count(depth.messages, 'message')} waiting, and no worker serves it"
         if depth.waiting_handoffs:
             fix = (
                 f"`handoff worker {name}` (with --specialists DIR for your own specialist), or"
@@ -477,7 +478,7 @@ def _check_waiting_jobs(jobs: Client) -> Iterator[Finding]:
     yield Finding(
         CheckLevel.OK,
         "waiting for a person",
-        f"{count_text(len(waiting), 'job')}{since}",
+        f"{format_count(len(waiting), 'job')}{since}",
         "`handoff list --status waiting` shows the reasons",
     )
 
@@ -499,7 +500,7 @@ def _check_leftovers(jobs: Client) -> Iterator[Finding]:
     yield Finding(
         CheckLevel.WARN,
         "dead letters",
-        f"{count_text(letters, 'message')} could not be handled",
+        f"{format_count(letters, 'message')} could not be handled",
         "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all`"
         " clears them",
     )

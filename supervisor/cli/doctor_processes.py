@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
+from handoff_queue.supervisor.cli.display.terminal import shorten
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
@@ -124,7 +125,7 @@ def _iterate_facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
             address = f" at {server}"
         parts = [
             f"version {version or 'unknown'}",
-            count_text(slots, "slot"),
+            format_count(slots, "slot"),
             f"broker {broker or 'unknown'}",
             f"model {model}{address}",
             _describe_newest_call(group, now),
@@ -309,7 +310,7 @@ def _group_by_value(processes: Sequence[AnnouncedProcess], field: str) -> str:
 def _process_names(group: Sequence[AnnouncedProcess]) -> str:
     if len(group) == 1:
         return f"{group[0].kind} {shorten(group[0].name, 100)}"
-    return count_text(len(group), group[0].kind)
+    return format_count(len(group), group[0].kind)
 
 
 def _join_names(names: Sequence[str]) -> str:

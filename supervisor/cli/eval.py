@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_money,
     print_message,
     print_progress,
@@ -271,10 +271,10 @@ def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool
     grader_calls = ""
     if plan.grades:
         grader_calls = f", and at most {plan.grades} grader calls"
-    requests = count_text(len(plan.cases), "request")
-    modes = count_text(len(plan.variants), "mode")
-    times = count_text(plan.repeat, "time")
-    count = count_text(len(plan.trials), "job")
+    requests = format_count(len(plan.cases), "request")
+    modes = format_count(len(plan.variants), "mode")
+    times = format_count(plan.repeat, "time")
+    count = format_count(len(plan.trials), "job")
     print_progress(
         f"{plan.name}: {requests}, {modes}, {times} each: {count}{grader_calls};"
         f" {options.at_once} at once"

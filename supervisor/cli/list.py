@@ -12,13 +12,14 @@ import typer
 
 from handoff_queue.shared.store.job_filter import EVERY_JOB
 from handoff_queue.shared.store.job_info import JobInfo
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
-    count_text,
+    format_bounded_count,
     format_clock,
     format_money,
     get_stdout,
@@ -78,8 +79,8 @@ def iterate_job_lines(job: JobInfo, columns: int) -> Iterator[str]:
         return
     yield start
     usage_texts = (
-        count_text(job.turns, "turn"),
-        count_text(tokens, "token", at_most=at_most),
+        format_count(job.turns, "turn"),
+        format_bounded_count(tokens, "token", at_most=at_most),
         cost,
     )
     yield f"  {'  '.join(usage_texts)}"

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     print_message,
     shorten,
     write_line,
@@ -50,6 +50,6 @@ def unpause(agent: Agent) -> int:
     else:
         waited = ""
         if released_count:
-            waited = f" with {count_text(released_count, 'handoff')} that waited"
+            waited = f" with {format_count(released_count, 'handoff')} that waited"
         write_line(f"{agent} is unpaused{waited}")
     return OK

@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.usage import to_microusd, to_usd
 from handoff_queue.supervisor.cli.display.job_status import format_quote
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_money,
     print_message,
     write_line,
@@ -87,7 +87,7 @@ def _print_quote(
     if as_json:
         write_line(json.dumps(build_quote_json(state, teams, is_refused=is_refused)))
     else:
-        write_line(f"{count_text(len(state.steps), 'step')}: {format_quote(quoted)}")
+        write_line(f"{format_count(len(state.steps), 'step')}: {format_quote(quoted)}")
         if teams:
             write_line(teams)
     if is_refused:

@@ -16,11 +16,11 @@ from rich.text import Text
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.connection import NO_WORKERS, create_client
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     get_stdout,
     print_message,
     print_progress,
@@ -167,7 +167,7 @@ def _lint(settings: Settings) -> int:
     for line in iterate_runner_notes(specs.values()):
         print_progress(line)
     count = len(remarks) + len(messages)
-    print_progress(f"{len(specs)} specialists, {count_text(count, 'remark')}")
+    print_progress(f"{len(specs)} specialists, {format_count(count, 'remark')}")
     if count:
         return FAILED
     return OK
@@ -232,8 +232,8 @@ def _build_paragraphs(
         parts.append(Text(name + _pause_suffix(name, served), style="bold"))
         if served is not None:
             live = served[name]
-            workers = count_text(len(live.workers), "worker")
-            slots = count_text(live.slots, "slot")
+            workers = format_count(len(live.workers), "worker")
+            slots = format_count(live.slots, "slot")
             parts.append(_indent_text(f"{workers}, {slots}, {live.queued} queued"))
         if spec.celery_task is None:
             parts.append(_indent_text(f"tools: {', '.join(spec.tools) or '-'}"))

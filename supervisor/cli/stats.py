@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.connection import connect_to_broker
 from handoff_queue.supervisor.cli.display.tables import Column, cut_middle, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_money,
     get_stdout,
     write_as_json,
@@ -98,11 +98,11 @@ def format_headline(fleet_stats: FleetStats) -> str:
     """
     supervisors = "no supervisor"
     if fleet_stats.supervisors:
-        supervisors = count_text(fleet_stats.supervisors, "supervisor")
+        supervisors = format_count(fleet_stats.supervisors, "supervisor")
     memory = f"Redis {fleet_stats.used_memory_bytes / 1e6:.0f} MB"
     if fleet_stats.max_memory_bytes:
         memory += f" of {fleet_stats.max_memory_bytes / 1e6:.0f}"
-    jobs = count_text(fleet_stats.open_jobs, "open job")
+    jobs = format_count(fleet_stats.open_jobs, "open job")
     if fleet_stats.waiting_jobs:
         jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
     saved = _from_cache(fleet_stats)
@@ -126,7 +126,7 @@ def _describe_shared_results(fleet_stats: FleetStats) -> str:
     """Return the number of copied results, and the money that the copies saved."""
     if not fleet_stats.shared_handoffs:
         return ""
-    copies = count_text(fleet_stats.shared_handoffs, "shared result")
+    copies = format_count(fleet_stats.shared_handoffs, "shared result")
     return f" ({copies}, {format_money(fleet_stats.shared_saved_usd)} saved)"
 
 
@@ -134,7 +134,7 @@ def _describe_batch_calls(fleet_stats: FleetStats) -> str:
     """Return the number of calls in batches, and the saved money."""
     if not fleet_stats.batch_calls:
         return ""
-    calls = count_text(fleet_stats.batch_calls, "call")
+    calls = format_count(fleet_stats.batch_calls, "call")
     return f" ({calls} in batches, {format_money(fleet_stats.batch_saved_usd)} saved)"
 
 
@@ -143,9 +143,9 @@ def _describe_spending(spending: DaySpending) -> str:
     of_limit = ""
     if spending.most_microusd:
         of_limit = f" of {format_money(to_usd(spending.most_microusd))}"
-    tokens = count_text(spending.tokens, "token")
+    tokens = format_count(spending.tokens, "token")
     if spending.most_tokens:
-        tokens = f"{spending.tokens:,} of {count_text(spending.most_tokens, 'token')}"
+        tokens = f"{spending.tokens:,} of {format_count(spending.most_tokens, 'token')}"
     return f"{format_money(to_usd(spending.microusd))}{of_limit}, {tokens}"
 
 
@@ -188,7 +188,7 @@ def _iterate_lines(fleet_stats: FleetStats) -> Iterator[str]:
     for bucket in fleet_stats.buckets:
         yield _format_bucket(bucket, fleet_stats.at, is_alone=accounts_of[bucket.model] == 1)
     if fleet_stats.dead_letters:
-        yield f"{count_text(fleet_stats.dead_letters, 'dead letter')}: handoff dead list"
+        yield f"{format_count(fleet_stats.dead_letters, 'dead letter')}: handoff dead list"
 
 
 def _format_bucket(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
@@ -206,7 +206,7 @@ def _format_bucket(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str
         refusal = f"; no call for {bucket.refused_until - at:.0f} s: {replace_unsafe(bucket.why)}"
     waiting = ""
     if bucket.waiting:
-        waiting = f"; {count_text(bucket.waiting, 'call')} waiting"
+        waiting = f"; {format_count(bucket.waiting, 'call')} waiting"
     account = ""
     if not is_alone:
         account = f" (account {bucket.account[:SHORT]})"

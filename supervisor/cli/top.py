@@ -17,6 +17,7 @@ from rich.text import Text
 
 from handoff_queue.shared.store.fleet_load import RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import WAITS_FOR
@@ -33,7 +34,6 @@ from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
     END_OF_INPUT,
     ESCAPE,
-    count_text,
     format_money,
     get_stdout,
     key_presses,
@@ -93,7 +93,7 @@ class MinuteSpending:
         period = "minute"
         if seconds < MINUTE_S:
             period = f"{seconds:.0f} s"
-        return f"{format_money(usd)}, {count_text(tokens, 'token')} in the last {period}"
+        return f"{format_money(usd)}, {format_count(tokens, 'token')} in the last {period}"
 
 
 def top(

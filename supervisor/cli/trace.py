@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UserError
 from handoff_queue.shared.types.events import HandoffIssued, PlanMade
 from handoff_queue.shared.types.ids import JobId
@@ -16,7 +17,7 @@ from handoff_queue.supervisor.cli.connection import connect_and_find_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
 from handoff_queue.supervisor.cli.display.event_lines import iterate_lines
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
+from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.export import print_unverified_end
 from handoff_queue.supervisor.client.export import Export, extract_record
@@ -98,7 +99,7 @@ def _describe_absent_children(absent: Sequence[JobId]) -> str:
     more = ""
     if len(absent) > MAX_NAMED:
         more = f" and {len(absent) - MAX_NAMED} more"
-    return f"{count_text(len(absent), 'child job')}, {', '.join(absent[:MAX_NAMED])}{more}"
+    return f"{format_count(len(absent), 'child job')}, {', '.join(absent[:MAX_NAMED])}{more}"
 
 
 def _read_export_file(path: Path) -> list[Export]:

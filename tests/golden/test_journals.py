@@ -6,6 +6,7 @@ A journal file never changes. A new kind of event gets a new file.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -94,7 +95,8 @@ DIGESTS = {
     "tool-calls.json": "cdca06578cad8da416e5b5f5ac649e5536cb93931834883955465a5758ae097b",
     "tool-calls.jsonl": "44492b992af29f5db4cdfc26d8e80efdf71e90c82b544e6b9aab5d20831d0789",
 }
-JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
+JOURNALS_FOLDER = Path(__file__).parent / "journals"
+JOURNALS = sorted(JOURNALS_FOLDER.glob("*.jsonl"))
 
 
 def read(path: Path) -> list[RecordedEvent]:
@@ -133,6 +135,30 @@ def facts(state: JobState) -> dict[str, Any]:
     }
 
 
+def write_journal(
+    name: str, journal: Sequence[RecordedEvent], folder: Path = JOURNALS_FOLDER
+) -> dict[str, str]:
+    """Write the files of a new journal. Return their entries for `DIGESTS`."""
+    lines: list[str] = []
+    for recorded in journal:
+        event = json.loads(recorded.event.to_json())
+        lines.append(json.dumps({"at": recorded.at, "event": event, "version": recorded.version}))
+    file = folder / f"{name}.jsonl"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    state = fold(JobId(JOB), None, read(file))
+    assert state is not None
+    file.with_suffix(".json").write_text(json.dumps(facts(state), indent=2) + "\n")
+    files = (file.with_suffix(".json"), file)
+    return {path.name: sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_written_journal_has_the_same_events(tmp_path: Path) -> None:
+    journal = read(JOURNALS_FOLDER / "everything.jsonl")
+    entries = write_journal("copy", journal, tmp_path)
+    assert read(tmp_path / "copy.jsonl") == journal
+    assert list(entries) == ["copy.json", "copy.jsonl"]
+
+
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
 def test_a_journal_of_an_older_version_has_the_same_facts(path: Path) -> None:
     state = fold(JobId(JOB), None, read(path))
@@ -144,8 +170,7 @@ def test_a_journal_of_an_older_version_has_the_same_facts(path: Path) -> None:
 def test_the_files_of_golden_journals_are_unchanged() -> None:
     """A new journal needs new entries in `DIGESTS`."""
     assert {
-        path.name: sha256(path.read_bytes()).hexdigest()
-        for path in (Path(__file__).parent / "journals").iterdir()
+        path.name: sha256(path.read_bytes()).hexdigest() for path in JOURNALS_FOLDER.iterdir()
     } == DIGESTS
 
 

@@ -88,7 +88,7 @@ class AnthropicBatches:
     def fetch_outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
         """See `shared.types.batches.ProviderBatches`."""
         path = f"{_build_path(batch_id)}/results"
-        for line in self._download_text(path).splitlines():
+        for line in self._fetch_text(path).splitlines():
             if not line.strip():
                 continue
             try:
@@ -118,7 +118,7 @@ class AnthropicBatches:
             raise ModelUnreachable("the server's answer about a batch is not a JSON object")
         return answer
 
-    def _download_text(self, path: str) -> str:
+    def _fetch_text(self, path: str) -> str:
         """Return the text of a file."""
         options = {**self._build_options(), "cast_to": httpx2.Response}
         options["options"]["headers"] = {"Accept": "application/binary"}

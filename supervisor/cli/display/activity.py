@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import WAITS_FOR
@@ -14,7 +15,7 @@ from handoff_queue.supervisor.cli.display.job_status import (
     list_usage_and_limits,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
+from handoff_queue.supervisor.cli.display.terminal import shorten
 
 EVERY_S = 4.5
 """Seconds between two lines about activity in a log. With one tick of the view this stays
@@ -68,7 +69,7 @@ def describe_deferral(info: HandoffInfo, now: float) -> str:
 def describe_tools(info: HandoffInfo | None) -> str:
     """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
     if info and info.tool_calls:
-        return count_text(info.tool_calls, "tool call")
+        return format_count(info.tool_calls, "tool call")
     return ""
 
 
@@ -76,7 +77,7 @@ def describe_lost_claims(count: int) -> str:
     """Return a text such as `1 lost claim`, or an empty text. A handoff runs again after a claim
     whose process was lost.
     """
-    return count_text(count, "lost claim") if count else ""
+    return format_count(count, "lost claim") if count else ""
 
 
 def format_activity(view: JobView) -> str | None:

@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
@@ -32,7 +33,6 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
-    count_text,
     format_money,
     print_progress,
     shorten,
@@ -189,7 +189,7 @@ def format_usage_line(result: JobResult | JobOutline) -> str:
     tokens = f"{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
     if at_most:
         tokens = AT_MOST + tokens
-    turns = count_text(usage["turns"], "turn")
+    turns = format_count(usage["turns"], "turn")
     cost = format_money(usage["cost_usd"], at_most=at_most)
     return f"{result.wall_s:.1f} s  {turns}  {tokens}  {cost}"
 
@@ -230,7 +230,7 @@ def describe_upper_bound(result: JobResult | JobOutline) -> str | None:
     cut_usage = result.usage["cut"]
     if not cut_usage["calls"]:
         return None
-    calls = count_text(cut_usage["calls"], "call")
+    calls = format_count(cut_usage["calls"], "call")
     verb, bound = "were", "their upper bounds"
     if cut_usage["calls"] == 1:
         verb, bound = "was", "its upper bound"
@@ -282,7 +282,7 @@ def _explain_gap_filling(result: JobResult) -> str:
     if result.to_finish_usd:
         price = f", for about {format_money(result.to_finish_usd)}"
     return (
-        f" (`handoff retry {result.job_id}` runs {count_text(len(result.gaps), 'step')}"
+        f" (`handoff retry {result.job_id}` runs {format_count(len(result.gaps), 'step')}"
         f" again{price})"
     )
 
@@ -302,14 +302,14 @@ def _get_step_id(step: dict[str, Any]) -> str:
 
 
 def _render_plan(plan: dict[str, Any]) -> RenderableType:
-    heading = f"plan: {count_text(len(plan['steps']), 'step')}"
+    heading = f"plan: {format_count(len(plan['steps']), 'step')}"
     if plan.get("method"):
         heading += f", answer: {AnswerMethod(plan['method']).in_words}"
     lines: list[RenderableType] = [Text(heading)]
     for step in collapse_steps(plan["steps"], _get_step_id):
         if isinstance(step, StepCopies):
             specialist = step.all[0]["specialist"]
-            count = count_text(len(step.all), "step")
+            count = format_count(len(step.all), "step")
             lines.append(_indent(f"{step.name} · {specialist}: {count}"))
             continue
         after = ""
@@ -377,7 +377,7 @@ class _Handoffs:
             states.append(_get_state(copy, results.get(copy["handoff_id"])))
             lost_claims += copy.get("lost_claims", 0)
         parts = [
-            count_text(len(states), "handoff"),
+            format_count(len(states), "handoff"),
             format_outcomes(states),
             describe_lost_claims(lost_claims),
         ]
@@ -390,7 +390,7 @@ class _Handoffs:
 def _format_row_usage(row: _Row) -> str:
     parts: list[str] = []
     if row.turns:
-        parts.append(count_text(int(row.turns), "turn"))
+        parts.append(format_count(int(row.turns), "turn"))
         parts.append(f"{row.input_tokens} + {row.output_tokens} tokens")
     parts.append(row.cost)
     if row.seconds:

@@ -7,10 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.cli.display.tables import format_table
-from handoff_queue.supervisor.cli.display.terminal import count_text, format_money, shorten
+from handoff_queue.supervisor.cli.display.terminal import (
+    format_money,
+    shorten,
+)
 from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, sum_usage
 from handoff_queue.supervisor.evaluation.summary import (
@@ -108,7 +112,7 @@ def build_accounts(report: EvaluationReport) -> list[str]:
     ]
     ungraded = sum(row.ungraded for row in report.rows)
     if ungraded:
-        lines.append(f"the grader gave no usable score for {count_text(ungraded, 'answer')}")
+        lines.append(f"the grader gave no usable score for {format_count(ungraded, 'answer')}")
     return lines
 
 
@@ -118,12 +122,11 @@ def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
     cut_count = sum(row.cut for row in report.rows)
     if cut_count:
         sentences.append(
-            f"{count_text(cut_count, 'job')} ran out of budget and does not count: {NEW_RUN}"
+            f"{format_count(cut_count, 'job')} ran out of budget and does not count: {NEW_RUN}"
         )
     if report.not_graded:
-        sentences.append(
-            f"the budget has no room to grade {count_text(report.not_graded, 'answer')}: {NEW_RUN}"
-        )
+        answers = format_count(report.not_graded, "answer")
+        sentences.append(f"the budget has no room to grade {answers}: {NEW_RUN}")
     if report.not_run:
         trial_names = ", ".join(
             f"{trial.case.id} ({trial.variant.name})" for trial in report.not_run[:5]
@@ -131,7 +134,7 @@ def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
         if len(report.not_run) > 5:
             trial_names += " ..."
         sentences.append(
-            f"the budget has no room for {count_text(len(report.not_run), 'job')}: {trial_names}"
+            f"the budget has no room for {format_count(len(report.not_run), 'job')}: {trial_names}"
         )
     return sentences
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalReminded,
@@ -66,7 +67,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     format_names,
 )
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
+from handoff_queue.supervisor.cli.display.terminal import format_bounded_count, shorten
 from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
 from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -188,7 +189,7 @@ def iterate_arrivals(before: JobView, after: JobView) -> Iterator[str]:
 def _describe_submission(view: JobView, event: JobSubmitted) -> str:
     documents = ""
     if event.document_count:
-        documents = f" with {count_text(event.document_count, 'document')}"
+        documents = f" with {format_count(event.document_count, 'document')}"
     return f"{view.job_id}: submitted{documents}"
 
 
@@ -270,7 +271,7 @@ def _describe_delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
 
 def _describe_plan(view: JobView, event: PlanMade) -> str:
     steps = ", ".join(_iterate_names_with_specialists(event.steps))
-    line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
+    line = f"plan: {format_count(len(event.steps), 'step')}: {steps}"
     line += _describe_reason(view, event, "; ")
     bill = ""
     if view.state:
@@ -312,7 +313,7 @@ def _describe_retried_steps(_: JobView, event: StepsTriedAgain) -> str:
 def _describe_gates(view: JobView, event: GatesChecked) -> str:
     outcome = "passed"
     if event.vetoes:
-        outcome = f"{count_text(event.vetoes, 'objection')}{_describe_reason(view, event, ': ')}"
+        outcome = f"{format_count(event.vetoes, 'objection')}{_describe_reason(view, event, ': ')}"
     if event.is_sent_back:
         outcome += ", sent back"
     return f"gates: {outcome}"
@@ -371,7 +372,7 @@ def _describe_fact_check(view: JobView, event: FactsChecked) -> str:
         objections = "; ".join(view.texts.get_objections(event.result))
     outcome = "passed"
     if objections:
-        outcome = f"{count_text(event.wrong, 'objection')}: {shorten(objections, 200)}"
+        outcome = f"{format_count(event.wrong, 'objection')}: {shorten(objections, 200)}"
     if event.is_sent_back:
         outcome += ", sent back"
     return f"facts: {outcome}"
@@ -413,9 +414,9 @@ def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
     info = view.handoffs.get(event.handoff_id)
     parts = [
         event.status.value,
-        count_text(usage.turns, "turn"),
+        format_count(usage.turns, "turn"),
         describe_tools(info),
-        count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
+        format_bounded_count(usage.tokens, "token", at_most=usage.is_upper_bound),
         describe_lost_claims(info.lost_claims if info else 0),
         describe_shared_run(event.shared),
     ]
@@ -425,7 +426,7 @@ def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
 
 def _describe_conflicts(_: JobView, event: ConflictsFound) -> str | None:
     if event.conflicts:
-        return f"contradictions: {count_text(len(event.conflicts), 'conflict')}"
+        return f"contradictions: {format_count(len(event.conflicts), 'conflict')}"
     return None
 
 
@@ -433,7 +434,7 @@ def _describe_judgement(view: JobView, event: Judged) -> str:
     why = ""
     if event.problem:
         why = f" ({event.problem}{_describe_reason(view, event, ': ')})"
-    return f"judge: {count_text(len(event.settled), 'conflict')} settled{why}"
+    return f"judge: {format_count(len(event.settled), 'conflict')} settled{why}"
 
 
 def _describe_arbitration(_: JobView, event: Arbitrated) -> str:

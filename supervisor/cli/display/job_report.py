@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.supervisor.cli.display.answer import (
     describe_upper_bound,
     format_answer,
@@ -16,7 +17,6 @@ from handoff_queue.supervisor.cli.display.answer import (
     format_usage_line,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
     format_clock,
     format_money,
     get_stdout,
@@ -181,7 +181,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     )
     print_section(f"{outline.job_id}  {outline.status.value}", _join_lines(about))
     if outline.plan:
-        steps = count_text(outline.plan["steps"], "step")
+        steps = format_count(outline.plan["steps"], "step")
         print_section(f"plan, {steps}", _join_lines(_format_plan_lines(outline.plan)))
     print_section("handoffs", _join_lines(_count_lines(outline)))
     counts = outline.counts or {}
@@ -223,9 +223,9 @@ def _format_plan_lines(plan: dict[str, Any]) -> Iterator[str]:
         names = part["first"]
         if part["count"] > 1:
             names = f"{part['first']} to {part['last']}"
-        yield f"{names}: {count_text(part['count'], 'step')} of {part['specialist']}"
+        yield f"{names}: {format_count(part['count'], 'step')} of {part['specialist']}"
     if plan["other_steps"]:
-        yield f"and {count_text(plan['other_steps'], 'step')} more"
+        yield f"and {format_count(plan['other_steps'], 'step')} more"
 
 
 def _count_lines(outline: JobOutline) -> Iterator[str]:
@@ -244,7 +244,7 @@ def _count_lines(outline: JobOutline) -> Iterator[str]:
         running = f"{least}{at_work['running']:,} at work"
         deferred = f"{at_work['deferred']:,} waiting without a slot"
         yield f"open: {running} and {deferred}"
-    yield f"journal: {count_text(outline.events, 'event')}"
+    yield f"journal: {format_count(outline.events, 'event')}"
 
 
 def _print_handoffs(title: str, handoffs: Sequence[dict[str, Any]], of: int | None) -> None:
@@ -272,7 +272,7 @@ def _iterate_handoff_lines(handoff: dict[str, Any]) -> Iterator[str]:
         handoff["assigned_to"],
         handoff["state"],
         _format_time(handoff),
-        count_text(usage["turns"], "turn"),
+        format_count(usage["turns"], "turn"),
         format_money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0),
         handoff["worker"],
         handoff["doing"],

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from handoff_queue.shared.store.job_info import JobInfo
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.batches import MAX_BATCH_S
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import MICROUSD, to_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, format_money
+from handoff_queue.supervisor.cli.display.terminal import (
+    AT_MOST,
+    format_bounded_count,
+    format_money,
+)
 from handoff_queue.supervisor.quoting.cost_simulation import MIN_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
@@ -52,9 +57,9 @@ def format_quote(quote: Quote) -> str:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:
         return NO_PRICE if quote.handoffs else NO_PAST
-    basis = f"from {count_text(quote.handoffs, 'earlier handoff')}"
+    basis = f"from {format_count(quote.handoffs, 'earlier handoff')}"
     if quote.jobs:
-        basis += f", and the outcome of {count_text(quote.jobs, 'earlier quote')}"
+        basis += f", and the outcome of {format_count(quote.jobs, 'earlier quote')}"
     return f"{'; '.join(parts)} ({basis})"
 
 
@@ -177,11 +182,11 @@ def _format_count_with_limit(
     count: int, limit: int | None, word: str, *, at_most: bool = False
 ) -> str:
     if limit is None:
-        return count_text(count, word, at_most=at_most)
+        return format_bounded_count(count, word, at_most=at_most)
     prefix = ""
     if at_most:
         prefix = AT_MOST
-    return f"{prefix}{count:,} of {count_text(limit, word)}"
+    return f"{prefix}{count:,} of {format_count(limit, word)}"
 
 
 def _format_seconds(seconds: float) -> str:

@@ -315,10 +315,8 @@ def print_progress(text: str) -> None:
     sys.stderr.flush()
 
 
-def count_text(count: int, word: str, *, at_most: bool = False) -> str:
-    """Return a count and its noun: `1 turn`, `2,310 tokens`, or `≤ 2,310 tokens` for an upper
-    bound.
-    """
+def format_bounded_count(count: int, word: str, *, at_most: bool) -> str:
+    """Return a count and its noun: `2,310 tokens`, or `≤ 2,310 tokens` for an upper bound."""
     if at_most:
         return f"{AT_MOST}{format_count(count, word)}"
     return format_count(count, word)

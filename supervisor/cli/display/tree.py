@@ -12,6 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
 from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, StepId
@@ -29,7 +30,11 @@ from handoff_queue.supervisor.cli.display.job_status import format_headline, for
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
-from handoff_queue.supervisor.cli.display.terminal import count_text, format_money, shorten
+from handoff_queue.supervisor.cli.display.terminal import (
+    format_bounded_count,
+    format_money,
+    shorten,
+)
 from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
 from handoff_queue.supervisor.lifecycle.result_texts import list_refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -429,9 +434,9 @@ def _format_outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo)
     usage = view.get_finished_usage(finished)
     parts = [
         finished.status.value,
-        count_text(usage.turns, "turn"),
+        format_count(usage.turns, "turn"),
         describe_tools(info),
-        count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
+        format_bounded_count(usage.tokens, "token", at_most=usage.is_upper_bound),
         _format_cost(info),
         _format_seconds(view, info),
         describe_lost_claims(info.lost_claims),
@@ -453,7 +458,7 @@ def _format_activity(view: JobView, event: HandoffIssued, info: HandoffInfo) -> 
     parts += [describe_tools(info), _format_seconds(view, info)]
     tokens = info.input_tokens + info.output_tokens
     if tokens:
-        parts.append(count_text(tokens, "token", at_most=info.cut_calls > 0))
+        parts.append(format_bounded_count(tokens, "token", at_most=info.cut_calls > 0))
     parts.append(_format_cost(info))
     if not event.child:
         parts.append(describe_silence(view.now, info))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.agent.retry_policy import (
     MAX_RETRY_AFTER_S,
     MAX_TRIES,
-    delay_s,
+    compute_delay_s,
     describe_reason,
 )
 from handoff_queue.shared.types.errors import (
@@ -25,7 +25,7 @@ retry_after = st.none() | st.floats(allow_nan=False)
 def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
     tries: int, jitter: float, after: float | None
 ) -> None:
-    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
+    delay = compute_delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
     assert delay is not None
     assert 0 <= delay <= MAX_RETRY_AFTER_S
 
@@ -34,23 +34,23 @@ def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
 def test_the_server_is_never_called_again_before_its_retry_after(
     tries: int, jitter: float, after: float
 ) -> None:
-    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
+    delay = compute_delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
     assert delay is not None
     assert delay >= after
 
 
 @given(tries=st.integers(MAX_TRIES, 1_000_000), jitter=jitter)
 def test_the_policy_gives_up_at_its_last_attempt(tries: int, jitter: float) -> None:
-    assert delay_s(ModelUnreachable("x"), tries, jitter) is None
+    assert compute_delay_s(ModelUnreachable("x"), tries, jitter) is None
 
 
 def test_a_permanent_error_is_not_retried() -> None:
-    assert delay_s(ModelRejected("x"), 1, 0.5) is None
-    assert delay_s(ModelRefused("x"), 1, 0.5) is None
+    assert compute_delay_s(ModelRejected("x"), 1, 0.5) is None
+    assert compute_delay_s(ModelRefused("x"), 1, 0.5) is None
 
 
 def test_delays_grow() -> None:
-    delays = [delay_s(ModelUnreachable("x"), tries, 0.5) for tries in range(1, MAX_TRIES)]
+    delays = [compute_delay_s(ModelUnreachable("x"), tries, 0.5) for tries in range(1, MAX_TRIES)]
     assert delays == sorted(delays, key=lambda delay: delay or 0)
     assert len(set(delays)) == len(delays)
 

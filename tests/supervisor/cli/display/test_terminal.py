@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.supervisor.cli.display.terminal import (
-    count_text,
+    format_bounded_count,
     format_money,
     get_stderr,
     get_stdout,
@@ -34,7 +34,7 @@ def test_an_upper_bound_is_marked() -> None:
     assert format_money(0.0123, at_most=True) == "≤ $0.0123"
     assert format_money(None, at_most=True) == "cost unknown"
     assert format_money(0.0, at_most=True) == "$0"
-    assert count_text(2_310, "token", at_most=True) == "≤ 2,310 tokens"
+    assert format_bounded_count(2_310, "token", at_most=True) == "≤ 2,310 tokens"
 
 
 def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
