@@ -24,7 +24,7 @@ from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, create_provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, get_redis_url
-from handoff_queue.shared.store.caps import read_caps
+from handoff_queue.shared.store.daily_budgets import read_caps
 from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (

@@ -23,7 +23,7 @@ from handoff_queue.shared.agent.answer_format import (
     normalize_status,
 )
 from handoff_queue.shared.agent.claim_markers import find_sentences_by_claim, place_markers
-from handoff_queue.shared.agent.empty_forms import is_empty_form
+from handoff_queue.shared.agent.empty_outputs import is_empty_form
 from handoff_queue.shared.agent.json_repair import (
     describe_text,
     find_json_object,

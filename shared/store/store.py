@@ -10,8 +10,8 @@ from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
 from handoff_queue.shared.store.audit import Audit
-from handoff_queue.shared.store.caps import DailyBudgets
 from handoff_queue.shared.store.claim_requests import Claims
+from handoff_queue.shared.store.daily_budgets import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
 from handoff_queue.shared.store.due_work import DueWork, UnwantedBatches
 from handoff_queue.shared.store.encryption_at_rest import Sealing

@@ -69,7 +69,7 @@ from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from handoff_queue.shared.store.caps import DaySpending, TodaysBudgets
+    from handoff_queue.shared.store.daily_budgets import DaySpending, TodaysBudgets
     from handoff_queue.shared.store.health import QueueDepth, RedisFacts
     from handoff_queue.shared.store.pauses import Pause
     from handoff_queue.shared.store.presence import LiveProcess

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetSt
 from handoff_queue.supervisor.text.sanitizing import replace_unsafe
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.caps import DaySpending
+    from handoff_queue.shared.store.daily_budgets import DaySpending
     from handoff_queue.shared.store.fleet_load import RateLimitBucket
 
 SHORT = 6

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from handoff_queue.shared.store.caps import DaySpending
+from handoff_queue.shared.store.daily_budgets import DaySpending
 from handoff_queue.shared.store.fleet_load import FleetLoad, RateLimitBucket
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.spending_history import DAY_S, Amounts

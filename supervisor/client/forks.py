@@ -17,7 +17,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, parse_spec
-from handoff_queue.supervisor.client.passed_pages import load_passed_pages
+from handoff_queue.supervisor.client.fetched_page_copies import load_passed_pages
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import Submission, keep_documents
 from handoff_queue.supervisor.lifecycle.forks import (

@@ -52,10 +52,10 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.celery_signatures import parse_end_task
+from handoff_queue.supervisor.client.fetched_page_copies import load_passed_pages
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request, check_documents, choose_answer_gates
-from handoff_queue.supervisor.lifecycle.follow_up import (
+from handoff_queue.supervisor.lifecycle.follow_up_jobs import (
     choose_results_to_give,
     copy_results,
     list_payloads_to_give,

@@ -60,13 +60,13 @@ from handoff_queue.shared.types.limits import HandoffLimits, JobLimits
 from handoff_queue.shared.types.origins import get_origins
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
-from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.client.job_retry import build_event_commit, get_usage_by_limit
-from handoff_queue.supervisor.client.passed_pages import (
+from handoff_queue.supervisor.client.fetched_page_copies import (
     NO_PAGES,
     PassedPages,
     load_passed_pages,
 )
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.job_retry import build_event_commit, get_usage_by_limit
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import (
@@ -87,7 +87,7 @@ from handoff_queue.supervisor.lifecycle.child_results import (
     build_source_renamer,
 )
 from handoff_queue.supervisor.lifecycle.commands import StartChild
-from handoff_queue.supervisor.lifecycle.follow_up import (
+from handoff_queue.supervisor.lifecycle.follow_up_jobs import (
     build_later_name,
     choose_results_to_give,
     convert_to_given_results,

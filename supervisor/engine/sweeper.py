@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.observability.logs import get_log
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.due_work import SweepResult
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Store

@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.answer_format import (
     InvalidAnswer,
     LenientAnswer,
 )
-from handoff_queue.shared.agent.empty_forms import collect_schema_words, has_no_content
+from handoff_queue.shared.agent.empty_outputs import collect_schema_words, has_no_content
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import describe_problems

@@ -9,7 +9,7 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.caps import DaySpending
+from handoff_queue.shared.store.daily_budgets import DaySpending
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT

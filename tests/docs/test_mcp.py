@@ -17,7 +17,7 @@ from handoff_queue.shared.specialists.mcp_servers import McpServer
 from handoff_queue.shared.types.errors import InvalidSpecialist
 from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp
 from handoff_queue.supervisor.serve.mcp.tools import TOOLS
-from handoff_queue.workers.tools.mcp.allowance import MAX_BYTES
+from handoff_queue.workers.tools.mcp.response_size_limit import MAX_BYTES
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.docs.pages import blocks, text_of
 from tests.workers.tools.contexts import ToolHarness

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.supervisor.cli.errors import FAILED
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request

@@ -147,7 +147,7 @@ def write_journal(
     file.write_text("".join(f"{line}\n" for line in lines))
     state = fold(JobId(JOB), None, read(file))
     assert state is not None
-    file.with_suffix(".json").write_text(json.dumps(facts(state), indent=2) + "\n")
+    file.with_suffix(".json").write_text(json.dumps(facts(state), indent=1, sort_keys=True) + "\n")
     files = (file.with_suffix(".json"), file)
     return {path.name: sha256(path.read_bytes()).hexdigest() for path in files}
 

@@ -15,14 +15,14 @@ import pytest
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
-from handoff_queue.workers.tools.mcp.allowance import (
+from handoff_queue.workers.tools.mcp.connections import McpConnections
+from handoff_queue.workers.tools.mcp.response_size_limit import (
     MAX_BYTES,
     REQUEST_BYTES,
     ByteAllowance,
     JsonStream,
     TooManyBytes,
 )
-from handoff_queue.workers.tools.mcp.connections import McpConnections
 from tests.waiting import wait_until
 
 TOOL = {"name": "act", "description": "Acts.", "inputSchema": {"type": "object"}}

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store

@@ -26,6 +26,8 @@ from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.cli.display.activity import describe_lost_claims
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
+)
+from handoff_queue.supervisor.cli.display.step_copies import (
     StepCopies,
     collapse_steps,
     format_names,

@@ -62,11 +62,13 @@ from handoff_queue.supervisor.cli.display.job_status import format_quote
 from handoff_queue.supervisor.cli.display.job_view import (
     JobUpdate,
     JobView,
+)
+from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+from handoff_queue.supervisor.cli.display.step_copies import (
     StepCopies,
     collapse_steps,
     format_names,
 )
-from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import format_bounded_count, shorten
 from handoff_queue.supervisor.client.plan_changes import build_change, describe_change
 from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill

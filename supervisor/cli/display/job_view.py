@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
-from handoff_queue.shared.types.ids import HandoffId, JobId, find_step_of_copy
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
@@ -32,65 +31,6 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
-
-
-MAX_ROWS = 40
-"""Most rows of a tree. A tree that is higher than the screen cannot be redrawn in place."""
-
-_Item = TypeVar("_Item")
-
-
-@dataclass(frozen=True)
-class StepCopies(Generic[_Item]):
-    """The copies of one step, in order."""
-
-    first: str
-    last: str
-    all: tuple[_Item, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.first} to {self.last}"
-
-
-def collapse_steps(
-    items: Sequence[_Item], name_of: Callable[[_Item], str]
-) -> Iterator[_Item | StepCopies[_Item]]:
-    """Yield the items. If there are more than `MAX_ROWS`, the copies of one step are one
-    item.
-
-    Args:
-        name_of: returns the name of the step that an item belongs to.
-    """
-    if len(items) <= MAX_ROWS:
-        yield from items
-        return
-    by_step: dict[str, list[_Item]] = {}
-    for item in items:
-        name = name_of(item)
-        by_step.setdefault(find_step_of_copy(name) or name, []).append(item)
-    for same_step in by_step.values():
-        if len(same_step) > 1 and find_step_of_copy(name_of(same_step[0])):
-            copies = sorted(map(name_of, same_step), key=lambda name: (len(name), name))
-            yield StepCopies(copies[0], copies[-1], tuple(same_step))
-        else:
-            yield from same_step
-
-
-def format_names(all_of_them: Sequence[str]) -> str:
-    """Return names as a short text: `a, page_0001 to page_2000`."""
-    parts: list[str] = []
-    for item in collapse_steps(all_of_them, str):
-        if isinstance(item, StepCopies):
-            parts.append(item.name)
-        else:
-            parts.append(item)
-    return ", ".join(parts)
-
-
-def format_outcomes(states: Sequence[str]) -> str:
-    """Return the count of each state: `1,999 ok, 1 failed`."""
-    return ", ".join(f"{count:,} {state}" for state, count in Counter(states).most_common())
 
 
 TICK_S = 0.2

@@ -27,8 +27,13 @@ from handoff_queue.supervisor.cli.display.activity import (
     is_deferred,
 )
 from handoff_queue.supervisor.cli.display.job_status import format_headline, format_usage_and_quote
-from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
+from handoff_queue.supervisor.cli.display.job_view import (
+    JobView,
+)
 from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+from handoff_queue.supervisor.cli.display.step_copies import (
+    MAX_ROWS,
+)
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import (
     format_bounded_count,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.caps import DaySpending
+from handoff_queue.shared.store.daily_budgets import DaySpending
 from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts, LabelledSpending
 from handoff_queue.shared.types.events import DEFAULT_TENANT

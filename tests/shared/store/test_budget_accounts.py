@@ -17,9 +17,9 @@ from hypothesis.stateful import (
 )
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage

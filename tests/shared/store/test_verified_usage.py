@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.redis import connection, script
 from handoff_queue.shared.store.redis.script import Script, build_source
 from handoff_queue.shared.store.store import Store

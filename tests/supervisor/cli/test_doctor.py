@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.caps import DailyCaps, DaySpending, TodaysBudgets
+from handoff_queue.shared.store.daily_budgets import DailyCaps, DaySpending, TodaysBudgets
 from handoff_queue.shared.store.health import QueueDepth, RedisFacts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.memory_notes import MAX_NOTES

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.caps import DaySpending
+from handoff_queue.shared.store.daily_budgets import DaySpending
 from handoff_queue.shared.store.fleet_load import (
     FleetLoad,
     QueueBacklog,

@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import (
     BudgetSpent,

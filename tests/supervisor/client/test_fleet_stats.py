@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.caps import DaySpending
+from handoff_queue.shared.store.daily_budgets import DaySpending
 from handoff_queue.shared.store.fleet_load import (
     FleetLoad,
     QueueBacklog,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.types.errors import TooManyOpenJobs
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.audit import AuditAction

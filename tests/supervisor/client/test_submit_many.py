@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     StoreRefusesWrites,

@@ -10,7 +10,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps, read_caps
+from handoff_queue.shared.store.daily_budgets import DailyCaps, read_caps
 from handoff_queue.shared.store.redis.connection import load_script
 from handoff_queue.shared.store.redis.script import Script, list_script_names
 from handoff_queue.shared.store.store import Store

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus

@@ -27,8 +27,8 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.network.ssrf_guard import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
 from handoff_queue.workers.tools.hosted_tools import read_variables
-from handoff_queue.workers.tools.mcp.allowance import ByteAllowance
 from handoff_queue.workers.tools.mcp.http import create_http_client
+from handoff_queue.workers.tools.mcp.response_size_limit import ByteAllowance
 from handoff_queue.workers.tools.mcp.stdio import open_stdio_transport
 from handoff_queue.workers.tools.mcp.tool_pinning import check_pinned, fetch_listing
 

@@ -18,7 +18,7 @@ from handoff_queue.shared.network.ssrf_guard import (
     is_public,
     resolve_with_system,
 )
-from handoff_queue.workers.tools.mcp.allowance import (
+from handoff_queue.workers.tools.mcp.response_size_limit import (
     PIECE_BYTES,
     REQUEST_BYTES,
     ByteAllowance,

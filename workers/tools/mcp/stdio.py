@@ -20,7 +20,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from handoff_queue.shared.local.parent_death_guard import build_guarded_command
-from handoff_queue.workers.tools.mcp.allowance import ByteAllowance, JsonStream, TooManyBytes
+from handoff_queue.workers.tools.mcp.response_size_limit import (
+    ByteAllowance,
+    JsonStream,
+    TooManyBytes,
+)
 
 GRACE_S = 0.5
 """Seconds that a process gets to end after its stdin was closed."""

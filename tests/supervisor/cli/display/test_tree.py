@@ -21,7 +21,12 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
+from handoff_queue.supervisor.cli.display.job_view import (
+    JobView,
+)
+from handoff_queue.supervisor.cli.display.step_copies import (
+    MAX_ROWS,
+)
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import (

@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.supervisor.client.client import Client

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from mcp import MCPError
 from mcp_types import CallToolResult
 
-from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted

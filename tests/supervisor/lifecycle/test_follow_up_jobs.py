@@ -22,7 +22,7 @@ from handoff_queue.shared.types.ids import StepId, build_handoff_id
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.follow_up import (
+from handoff_queue.supervisor.lifecycle.follow_up_jobs import (
     build_later_name,
     choose_results_to_give,
     copy_results,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.claim import HandoffClaim
+from handoff_queue.shared.store.daily_budgets import DailyCaps
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.empty_forms import is_empty_form
+from handoff_queue.shared.agent.empty_outputs import is_empty_form
 
 FORM: dict[str, Any] = {
     "type": "object",

@@ -18,9 +18,9 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.message import compute_digest
-from handoff_queue.supervisor.client import passed_pages
-from handoff_queue.supervisor.client.passed_pages import load_passed_pages
-from handoff_queue.supervisor.lifecycle.follow_up import rename_sources
+from handoff_queue.supervisor.client import fetched_page_copies
+from handoff_queue.supervisor.client.fetched_page_copies import load_passed_pages
+from handoff_queue.supervisor.lifecycle.follow_up_jobs import rename_sources
 from tests.doubles.jobs import a_job
 
 FIND = StepId("find")
@@ -159,7 +159,7 @@ def test_a_page_without_its_text_is_left_out(store: Store) -> None:
 def test_the_texts_of_all_pages_together_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passed_pages, "MAX_PASSED_CHARS", 2 * len(TEXT))
+    monkeypatch.setattr(fetched_page_copies, "MAX_PASSED_CHARS", 2 * len(TEXT))
     job_id = a_job(store)
     short = put_page(store, job_id, NAME, TEXT)
     long = put_page(store, job_id, "https://example.org/", TEXT * 2)
