@@ -90,6 +90,7 @@ PAUSES_S = (0.0, 0.5, 1.0)
 FOLLOWED_WITHIN_S = 10.0
 """Seconds in which a follower must see the last event, after all jobs have ended."""
 MAX_JOBS = 10_000
+"""Most jobs of a run that its records read. A run has at most a few hundred."""
 Event = TypeVar("Event")
 
 

@@ -472,6 +472,8 @@ class Form:
     """Errors whose text has a command."""
     messages_with_options: list[str] = field(default_factory=list)
     """Messages that name an option of a command."""
+    numbers_without_docstring: list[str] = field(default_factory=list)
+    """Constants of modules that are numbers, without a docstring or a comment."""
     _annotated: set[ast.AST] = field(default_factory=set)
     """Fields, and variables with a type."""
 
@@ -505,6 +507,12 @@ class Form:
             if is_message and OPTION.search(OPTION_OF_FIELD.sub("", COMMAND_IN_TEXT.sub("", text))):
                 self.messages_with_options.append(f"{relative(path)}:{line}: {text}")
 
+    def add_numbers(self, source: str, tree: ast.Module, path: Path) -> None:
+        lines = source.splitlines()
+        for place, name in undocumented_numbers(tree):
+            if "#" not in lines[place - 1]:
+                self.numbers_without_docstring.append(f"{relative(path)}:{place} {name}")
+
     def _add_text(self, node: ast.stmt, path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if is_participle(node.name) and not is_property(node):
@@ -516,6 +524,43 @@ class Form:
             text = "".join(texts_in(node))
             if "`handoff " in text:
                 self.errors_with_commands.append(f"{relative(path)}:{node.lineno}: {text}")
+
+
+def undocumented_numbers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each constant of a module that is a number and has no
+    docstring. Constants on consecutive lines share the docstring below them.
+    """
+    undocumented: list[tuple[int, str]] = []
+    end = 0
+    for node in tree.body:
+        if node.lineno != end + 1:
+            yield from undocumented
+            undocumented = []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            undocumented = []
+        end = node.end_lineno or node.lineno
+        name = constant_bound_by(node)
+        if name is not None:
+            undocumented.append((node.lineno, name))
+    yield from undocumented
+
+
+def constant_bound_by(node: ast.stmt) -> str | None:
+    """Return the name of the number that a statement defines."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            pass
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            pass
+        case _:
+            return None
+    numbers = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    is_number = all(isinstance(part, numbers) for part in ast.walk(value))
+    constants = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
+    is_number = is_number and all(type(constant) in (int, float) for constant in constants)
+    if is_number and name.isupper():
+        return name
+    return None
 
 
 def is_variable(node: ast.AST) -> bool:
@@ -538,10 +583,12 @@ def form(room: str) -> Form:
     """Read the code of a room once for all rules of its form."""
     counted = Form()
     for path in sources(room):
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        tree = ast.parse(source)
         for node in ast.walk(tree):
             counted.add(node, path)
         counted.add_messages(tree, path)
+        counted.add_numbers(source, tree, path)
     return counted
 
 
@@ -665,6 +712,25 @@ def test_constants_of_limits_begin_with_max_or_min() -> None:
     ]
 
     assert others == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_number_with_a_name_has_a_docstring(room: str) -> None:
+    assert form(room).numbers_without_docstring == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('MAX_S = 5\n"""Seconds."""\n', []),
+        ('A = 5\nB = 2 * 3\n"""Seconds."""\n', []),
+        ("MAX_S = 5\n", ["MAX_S"]),
+        ('MAX_S = 5\n\n"""A text about something else."""\n', ["MAX_S"]),
+        ('NAME = "x"\n', []),
+    ],
+)
+def test_a_number_without_a_docstring_is_found(source: str, expected: list[str]) -> None:
+    assert [name for _, name in undocumented_numbers(ast.parse(source))] == expected
 
 
 def test_a_comprehension_has_one_loop() -> None:

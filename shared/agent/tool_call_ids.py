@@ -18,6 +18,7 @@ CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 UNNAMED = "unnamed_tool"
 """Replacement for a tool name without a usable character."""
 _MAX_NAME_CHARS = 64
+"""Most characters of the name of a tool in the Messages API."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 

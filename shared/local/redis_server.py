@@ -79,6 +79,7 @@ MISSING = (
     " `dnf install valkey`, `brew install redis`), or set HANDOFF_REDIS_URL to a running server"
 )
 _START_TIMEOUT_S = 15.0
+"""Seconds that a Redis server may take to start."""
 
 
 class PrivateRedis:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 _OWNER_ONLY = 0o600
+"""Mode of a file that only its owner reads and writes."""
 
 
 def read_private(file: Path) -> str | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
 
 MAX_TIMEOUT_S = 86_400.0
+"""Longest timeout of an export in seconds: a day."""
 _UNREADABLE = "must name a file that this user can read"
 
 _MISSING = (

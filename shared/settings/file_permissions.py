@@ -17,6 +17,7 @@ MAX_FILE_BYTES = 1_000_000
 """Bytes of the largest file that is read."""
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
+"""User id of root."""
 
 
 def check_folder(folder: Path) -> None:

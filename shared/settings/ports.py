@@ -9,6 +9,7 @@ from handoff_queue.shared.types.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
+"""Largest TCP port."""
 
 
 def is_free(port: int) -> bool:

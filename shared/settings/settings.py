@@ -69,8 +69,11 @@ MAX_NAME_CHARS = 200
 MAX_PATH_CHARS = 4_096
 """PATH_MAX of Linux."""
 MAX_FOLDERS = 100
+"""Most folders of one setting."""
 MAX_PATTERNS = 100
+"""Most names or patterns of one setting."""
 MAX_OPEN_JOBS = 1_000_000
+"""Largest limit of open jobs of a tenant."""
 
 PREFIX = "HANDOFF_"
 """The beginning of the variables of this project."""

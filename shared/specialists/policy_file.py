@@ -29,6 +29,7 @@ from handoff_queue.shared.types.message import (
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
 
 MAX_BYTES = 50_000
+"""Most bytes of a policy file."""
 _KIND = r"user|document|web|model|tool|mcp"
 _ORIGIN = rf"^({_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
 _SEEN = rf"^(private|untrusted|{_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"

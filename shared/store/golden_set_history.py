@@ -15,7 +15,9 @@ MAX_RUNS = 500
 KEEP_S = 90 * 24 * 3600
 """Seconds after the newest run, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 MAX_NAME_CHARS = 200
+"""Most characters of the name of a golden set, a run, a mode or a model."""
 MAX_VARIANTS = 100
+"""Most variants of one evaluation in the history."""
 ShortName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARS)]
 
 

@@ -17,6 +17,7 @@ MAX_DAYS = 90
 """Days that are kept, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 _SEPARATOR = "\t"
 _LABELS = 4
+"""Number of labels of a series."""
 
 
 @dataclass(slots=True)

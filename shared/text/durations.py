@@ -26,6 +26,7 @@ _WITH_UNITS = re.compile(
 FORMS = "a number of seconds, or a duration such as 500ms, 45s, 10m, 1h30m or 7d"
 """Forms that a user can write, for help and errors."""
 _QUOTED_CHARS = 40
+"""Most characters of a wrong text that an error repeats."""
 
 
 class InvalidDuration(ValueError):

@@ -47,6 +47,7 @@ _COMPARED_CHARS = 100
 _COMPARED_NAMES = 2_000
 """difflib compares a few thousand short names in some 10 ms."""
 _MAX_LISTED = 30
+"""Most names in a line. The line gives the number of the other names."""
 
 
 def close_names(

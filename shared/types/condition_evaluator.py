@@ -25,6 +25,7 @@ from handoff_queue.shared.types.condition_syntax import (
 _MAX_VALUES = 3
 """Most values that a reason names."""
 _VALUE_CHARS = 60
+"""Most characters of a value in a message, and of a text that is compared as a number."""
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*")
 _ORDERS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Lt: operator.lt,

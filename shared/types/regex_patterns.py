@@ -21,6 +21,7 @@ _VALUES = ("const", "enum", "default", "examples")
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose content is a mapping of a name to a schema. The name is not a keyword."""
 _MAX_SHOWN_CHARS = 80
+"""Most characters of a pattern in an error."""
 
 
 class UnusablePattern(HandoffError, ValueError):

@@ -15,7 +15,9 @@ from handoff_queue.shared.types.message import Message
 MAX_WAITING = 100
 """Most slots of one schedule that wait. Further slots stay due until there is room."""
 MAX_CRON_CHARS = 200
+"""Most characters of a cron expression."""
 MAX_ZONE_CHARS = 64
+"""Most characters of the name of a time zone."""
 
 
 class Overlap(StrEnum):

@@ -18,6 +18,7 @@ from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
 MAX_PLAN_BYTES = 1_000_000
+"""Most bytes of an edited plan."""
 
 Note = Annotated[
     str | None,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.trials import Variant
 
 AT_ONCE = 2
+"""Jobs of a comparison that run at the same time: both."""
 
 
 Other = Annotated[

@@ -47,7 +47,9 @@ _AFTER_DRAIN_S = 3.0
 KEYS_FOLDER = "keys"
 """Folder of the keys in the folder of the private Redis, which is kept with an interrupted run."""
 READY_WITHIN_S = 60.0
+"""Seconds that the processes of a run may take until they are ready."""
 _CHECK_EVERY_S = 0.02
+"""Seconds between two checks whether the processes are ready."""
 
 
 class EmbeddedSystem:

@@ -47,6 +47,7 @@ from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
 _MAX_TITLE_CHARS = 60
+"""Most characters of a title in the list."""
 _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
 

@@ -59,12 +59,16 @@ from handoff_queue.supervisor.client.client import connect
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
 FLOWER_PORT = 5555
+"""Default port of Flower."""
 MAX_PROCESSES = 64
+"""Most worker processes of `--workers`."""
 PAGES = "Flower and the console"
 _ACCESS = "redis-access.json"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _CHECK_EVERY_S = 0.5
+"""Seconds between two checks of the processes."""
 _AFTER_DRAIN_S = 5.0
+"""Seconds after the drain in which a process may end. Then it is killed."""
 
 
 def up(

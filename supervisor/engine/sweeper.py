@@ -32,6 +32,7 @@ messages in unserved queues.
 MAX_REFUSED = 1_000
 """Refused announcements that one process records."""
 MAX_WORKER_CHARS = 200
+"""Most characters of the name of a worker in a dead letter."""
 
 log = get_log(__name__)
 

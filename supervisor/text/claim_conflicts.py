@@ -138,6 +138,7 @@ MAX_CLAIMS_IN_VETO = 20
 MAX_FACTS_A_SENTENCE = 3
 """Most facts that one sentence holds against a claim."""
 _MAX_SHOWN_CHARS = 300
+"""Most characters of a claim in a line."""
 
 
 def find_fact_contradictions(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ TELLS_ASSESSOR = "The result tells the assessor what to decide:"
 MAX_SEARCHED_CHARS = 200_000
 """Characters of a result that are searched."""
 MAX_SHOWN_CHARS = 160
+"""Most characters of the found text that a note repeats."""
 _WHO = r"(?i:\b(?:reviewers?|assessors?|evaluators?|graders?|judges?|review)\b)"
 _THIS = (
     r"(?i:\b(?:this|these|it|(?:the|my|our)\s+"

@@ -181,6 +181,7 @@ _WEB = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 _REL = "noopener noreferrer nofollow"
 """The attribute `rel` of links out of the page."""
 _MAX_TITLE_CHARS = 300
+"""Most characters of a quote in the title of its link."""
 
 
 def render_answer(

@@ -60,6 +60,7 @@ REAP_S = 5.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of the longest message of the CLI. It repeats texts of the conversation."""
 _PIECE = 65_536
+"""Most bytes of one read of the output."""
 _log = get_log(__name__)
 
 

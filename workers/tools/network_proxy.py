@@ -52,6 +52,7 @@ FIRST_S = 1.0
 _MAX_INTERIM_BYTES = 262_144
 """Most bytes of the interim responses before a response."""
 _PIECE = 65_536
+"""Most bytes of one read of a connection."""
 _log = get_log(__name__)
 
 

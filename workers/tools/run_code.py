@@ -42,7 +42,9 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.-]")
 _NOT_IN_A_SOURCE = re.compile(r"[^\w .+-]|^\W")
 """Characters of a part of an output file's path that a source does not have."""
 _MAX_PARTS = 6
+"""Most folders and names in the path of a file that the code writes."""
 _MAX_PART_CHARS = 100
+"""Most characters of one of these names."""
 _STOPPED = {
     "time": f"ended after {_LIMITS.seconds} s",
     "output": f"ended after {_LIMITS.printed_bytes:,} bytes of output",

@@ -22,6 +22,7 @@ from handoff_queue.workers.tools.read_document import MAX_CHARS
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_HITS = 20
+"""Most passages of one search."""
 _log = get_log(__name__)
 _DESCRIPTION = (
     "Searches the documents. Returns the best passages, each with its source, its text and, in a"

@@ -49,6 +49,7 @@ STARTED_WITHIN_S = 60.0
 CHECK_EVERY_S = 0.25
 """Seconds between two checks whether the call was abandoned."""
 _PIECE = 65_536
+"""Most bytes of one read of a process, and of the kept output of a call."""
 _MODULE = "handoff_queue.workers.tools.tool_host_process"
 ALL_NETWORKS = CallNetwork()
 _log = get_log(__name__)

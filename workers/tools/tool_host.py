@@ -46,7 +46,9 @@ _SLOW_LOAD_S = 5.0
 MAX_OUTPUT_CHARS = 4_000
 """Characters of the output of a call, or of a host while it loads, that are logged."""
 _STOPS_WITHIN_S = 2.0
+"""Seconds that a tool host may take to stop. Then it is killed."""
 _PIECE = 65_536
+"""Most bytes of one read of the host, and of its output that is logged."""
 _log = get_log(__name__)
 
 

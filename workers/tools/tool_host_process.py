@@ -61,6 +61,7 @@ from handoff_queue.workers.tools.user_tools import (
 )
 
 _MAX_ROUNDS = 1_000
+"""Most rounds in which the host ends processes that start others."""
 
 
 class _ToolForks(ForkServerProcess):

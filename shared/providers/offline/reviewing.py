@@ -26,7 +26,9 @@ from handoff_queue.shared.providers.offline.request_text import extract_request,
 from handoff_queue.shared.providers.offline.words import find_content_stems, find_stems, mentions
 
 _MAX_QUOTED = 3
+"""Most statements that a review names."""
 _QUOTED_CHARS = 160
+"""Characters of each named statement."""
 _LOWEST, _HIGHEST = 1, 5
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 

@@ -156,6 +156,7 @@ def print_section(title: str, body: str) -> None:
 
 _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40
+"""Least columns of a report. A narrower terminal wraps the lines."""
 
 
 def _describe_mode_and_owner(job: JobResult | JobOutline) -> str:

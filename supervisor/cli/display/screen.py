@@ -20,6 +20,7 @@ from handoff_queue.supervisor.cli.display.terminal import get_stderr, print_prog
 from handoff_queue.supervisor.cli.display.tree import render_tree
 
 _FRAMES_PER_S = 8
+"""Times in a second at which the screen is drawn again."""
 
 
 class Screen:

@@ -200,6 +200,7 @@ NAMES = (
     *("text", "age", "min_usd"),
 )
 MAX_TEXT_CHARS = 200
+"""Most characters of a text in the filter of a URL."""
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 

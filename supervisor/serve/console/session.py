@@ -47,6 +47,7 @@ CSRF_HEADER = "X-CSRF-Token"
 COOKIE_S = 30 * 24 * 3600
 """Seconds until a browser forgets its cookies."""
 _RANDOM_BYTES = 32
+"""Bytes of the random value in the cookie of a browser."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from handoff_queue.workers.tools.mcp.response_size_limit import (
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
 _MAX_ADDRESSES = 3
+"""Most addresses of a host that are tried."""
 _CHARSETS = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 

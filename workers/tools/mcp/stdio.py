@@ -29,7 +29,9 @@ from handoff_queue.workers.tools.mcp.response_size_limit import (
 GRACE_S = 0.5
 """Seconds that a process gets to end after its stdin was closed."""
 _REAP_S = 2.0
+"""Seconds that a killed server may take to end."""
 _PIECE = 65_536
+"""Most bytes of one read of the output."""
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
