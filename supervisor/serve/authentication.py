@@ -36,6 +36,7 @@ from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, find_user, get_address
 from handoff_queue.supervisor.serve.request_limits import (
+    ACCESS_CHECKS,
     MAX_REQUESTS,
     Arguments,
     CallerTurns,
@@ -55,11 +56,11 @@ FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "via")
 """Headers that a proxy adds to a request."""
 FOREIGN_PAGE = "a page of another site sent this request: it is refused"
 CHECK_S = 1.0
-"""Seconds after which an open stream checks its token again."""
+"""Seconds after which an open request checks its token again."""
 
 
 class TokenChecks:
-    """Checks that the tokens of open streams are still valid, each at most once in `CHECK_S`."""
+    """Checks that the tokens of open requests are still valid, each at most once in `CHECK_S`."""
 
     def __init__(self, tokens: ApiTokens) -> None:
         self._tokens = tokens
@@ -127,6 +128,8 @@ class Caller:
     """The user that a proxy has authenticated."""
     turn: RequestTurn | None = field(default=None, compare=False, repr=False)
     """The turn of the request. None: the caller is a client of `handoff mcp`."""
+    is_process: bool = False
+    """True: the caller is a client of `handoff mcp`, which needs no token."""
 
     @property
     def key(self) -> str:
@@ -167,9 +170,12 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
     """Return the caller with the secret of a token, count the request, and wait for its turn.
     Raises as `authenticate_caller`.
 
+    A body may take hours, and so may the wait for a turn. So the token is checked again after both.
+
     Args:
         secret: None for a caller without a token.
     """
+    checked_at = time.monotonic()
     address = get_address(request, state.settings)
     user = find_user(request, state.settings)
     if user is not None:
@@ -180,11 +186,18 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
         caller = await run_in_threadpool(_find_caller, state, secret, address)
         if caller.token_id is None:
             check_local(request)
+
+    async def check_again() -> None:
+        if caller.user is None and time.monotonic() - checked_at >= CHECK_S:
+            await state.token_checks.check(caller.token_id)
+
     limit = state.settings.serve_requests_per_minute
     await run_in_threadpool(count_request, state.store, caller.key, limit)
     turn = RequestTurn(state.requests, caller.key)
     request.scope[TURNS].append(turn)
+    request.scope[ACCESS_CHECKS].append(check_again)
     await turn.begin()
+    await check_again()
     return replace(caller, turn=turn)
 
 
@@ -306,20 +319,23 @@ class Access:
         for a turn again.
 
         Raises:
-            Problem: the caller has too many streams, or too many requests wait.
+            Problem: the caller has too many streams, too many requests wait, or the token of the
+                caller was revoked or has expired.
         """
         with self.as_stream():
             yield
         if self.caller.turn is not None:
             await self.caller.turn.begin()
+        await self.check_token()
 
     async def check_token(self) -> None:
-        """Check that the caller still has access. A stream calls this before each text.
+        """Check that the caller still has access. A stream calls this before each text. A client of
+        `handoff mcp` needs no token, so its access does not end.
 
         Raises:
             Problem: the token of the caller was revoked or has expired.
         """
-        if self.caller.user is None:
+        if self.caller.user is None and not self.caller.is_process:
             await self.token_checks.check(self.caller.token_id)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
@@ -42,6 +42,8 @@ _MAX_WHITE_SPACE = 64
 """Bytes of white space that may follow the end of a form. Clients send at most two line ends."""
 _NETWORK_BITS = 64
 """Bits of an IPv6 address that one client cannot choose."""
+ACCESS_CHECKS = "handoff_queue.access_checks"
+"""The key in the scope of a request with the checks that its caller still has access."""
 
 
 class BodyLimit:
@@ -141,7 +143,8 @@ def _build_two_lengths_problem() -> Problem:
 
 
 class WholeBody:
-    """ASGI middleware that refuses a body that ends early.
+    """ASGI middleware that refuses a body that ends early, and a body whose caller has lost its
+    access before the end of the body.
 
     The parser of forms leaves out the last part of a form without its closing boundary. So a
     document would be lost without an error. Text after the closing boundary is refused, too,
@@ -156,6 +159,8 @@ class WholeBody:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        checks: list[Callable[[], Awaitable[None]]] = []
+        scope[ACCESS_CHECKS] = checks
         headers = Headers(scope=scope)
         closing = _find_closing_boundary(headers.get("content-type", ""))
         end, is_whole = _LINE_END, not _has_body(headers)
@@ -176,6 +181,9 @@ class WholeBody:
             is_whole = not message.get("more_body", False)
             if is_whole and not end.rstrip().endswith(closing):
                 raise Problem(400, "the form ends before its closing boundary: send it again")
+            if is_whole:
+                for check in checks:
+                    await check()
             return message
 
         await self._app(scope, receive_checked, send)

@@ -33,7 +33,7 @@ async def serve_stdio(
         level: access level of the client.
         tenant: the only tenant that the client sees; None: all tenants.
     """
-    caller = Caller(actor.name, level, tenant, None, actor.address)
+    caller = Caller(actor.name, level, tenant, None, actor.address, is_process=True)
     checks = TokenChecks(jobs.client.store.api_tokens)
     streams = OpenStreams(settings.serve_streams)
 
