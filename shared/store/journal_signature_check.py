@@ -18,7 +18,11 @@ from hashlib import sha1
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, iterate_rows
+from handoff_queue.shared.store.script_arguments import (
+    MAX_TEXT_BYTES,
+    iterate_rows,
+    parse_figure,
+)
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
@@ -78,6 +82,8 @@ _FINISHED = re.compile(rb'\{"type":"handoff_finished","handoff_id":"([^"]{1,200}
 """The beginning of the event of a result, as in `lease_job_evaluation.lua`."""
 RECORDED_TO, RUNS = "recorded_to", "runs"
 """Fields of the hash of a job's refused events."""
+BEGUN = "begun"
+"""Field of the hash of a job that `commit.lua` writes, see `RefusedEvents.read_first_decision`."""
 MIN_RUN = 100
 """Least events of a run of refused events that readers leave out without a check."""
 MAX_RUNS = 1_000
@@ -619,6 +625,14 @@ class RefusedEvents:
         with self._connection.translate_errors():
             version = self._connection.redis.hget(keys.refused_events(job_id), RECORDED_TO)
         return int(version or 0)
+
+    def read_first_decision(self, job_id: JobId) -> int:
+        """Return the version of the first event after the submission that a supervisor or a client
+        has committed; 0 if there is none. No worker writes it.
+        """
+        with self._connection.translate_errors():
+            version = self._connection.redis.hget(keys.job(job_id), BEGUN)
+        return parse_figure(version) or 0
 
     def record(self, job_id: JobId, versions: Sequence[int], keep_s: int) -> None:
         """Record the refused events with these versions, in ascending order. So an event gets one

@@ -94,6 +94,10 @@ MAX_CONDITIONS = 5_000
 """Most conditions that one decision checks: 100,000 rows take 20 decisions, within
 `supervisor.engine.decision_maker.MAX_DECISIONS`.
 """
+LOST_DECISIONS = (
+    "its decisions are signed with a key that is not valid any more, and its steps may have acted:"
+    " look at their effects, then submit it again"
+)
 ALL_SKIPPED = "the steps that it depends on were skipped"
 
 
@@ -105,6 +109,8 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
         return build_commands_after_end(state, now)
     if state.cancelled_by:
         return (EndJob(JobStatus.CANCELLED, explain_cancel(state)),)
+    if state.has_lost_decisions:
+        return (EndJob(JobStatus.FAILED, LOST_DECISIONS),)
     if state.fruitless >= MAX_FRUITLESS:
         why = (
             f"an internal error: {state.fruitless} results of the supervisor's roles had no effect"

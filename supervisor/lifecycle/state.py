@@ -398,6 +398,10 @@ class JobState(Message):
     """Cost of the latest ended handoff of each role, and of the fact-check, in micro-dollars;
     0 if the price is unknown.
     """
+    has_lost_decisions: bool = False
+    """True if the first decision about the job is refused, because its key is not valid any more.
+    Without an end, the job would begin again, and its steps would act again.
+    """
     fruitless: NonNegativeInt = 0
     """Number of results of roles since the last result with an effect. A role's result without
     an effect is an internal error after a paid call.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+
 import pytest
 
 from handoff_queue.shared.store import keys
@@ -11,7 +15,16 @@ from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
 from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from tests.hostile.signed_system import GENERALIST, SUPERVISOR, SignedSystem
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.workflows import parse_workflow
+from tests.hostile.signed_system import (
+    ANALYST,
+    DOCUMENTS,
+    GENERALIST,
+    SUPERVISOR,
+    SignedSystem,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -88,6 +101,39 @@ def test_a_job_that_began_before_a_rotation_ends_after_it(signed: SignedSystem) 
     assert signed.jobs.wait(job_id, 60) is JobStatus.OK
     assert signed.letters() == []
     assert signed.jobs.result(job_id).answer
+
+
+def test_a_job_whose_decisions_lose_their_key_ends_and_repeats_no_step(
+    signed: SignedSystem,
+) -> None:
+    steps = parse_workflow(
+        json.dumps(
+            {
+                "description": "Two steps.",
+                "steps": [
+                    {"id": "first", "specialist": GENERALIST, "task": "Read."},
+                    {"id": "second", "specialist": ANALYST, "task": "x", "depends_on": ["first"]},
+                ],
+            }
+        )
+    )
+    signed.jobs.pause(ANALYST)
+    job_id = signed.jobs.submit(
+        Request("What is Redis?", mode=Mode.PIPELINE, workflow=steps, documents=DOCUMENTS)
+    )
+
+    def list_steps() -> list[str]:
+        events = [recorded.event for recorded in signed.store.journal.read(job_id)]
+        return [event.step_id for event in events if isinstance(event, HandoffIssued)]
+
+    wait_until(lambda: "second" in list_steps(), expected="the second step")
+    for _ in range(2):
+        rotate_key(signed.keys, SUPERVISOR)
+    os.kill(signed.processes.get_pids()[SUPERVISOR], signal.SIGKILL)
+    signed.jobs.unpause(ANALYST)
+
+    assert signed.jobs.wait(job_id, 60) is JobStatus.FAILED
+    assert list_steps() == ["first", "second"]
 
 
 def test_a_key_that_was_rotated_twice_is_refused(signed: SignedSystem) -> None:

@@ -38,9 +38,11 @@ if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
 end
 local stored = redis.call(
   'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant',
-  'written'
+  'written', 'begun'
 )
-local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(stored)
+local children, status, evaluations, assigned, messages, parent, tenant, written, begun = unpack(
+  stored, 1, 9
+)
 local version = status and version_of(job) or 0
 local tip = status and newest_time(job) or 0
 decision.keep_ms = keep_from_now(decision.keep_ms, decision.deadline or 0)
@@ -309,6 +311,8 @@ end
 for place = first_page, first_payload - 1 do
   redis.call('RPUSH', job .. ':fetched', ARGV[place])
 end
+-- A supervisor that refuses the first decision must not decide again: see `JournalGuard`.
+if status and not begun and decision.events > 0 then decision.fields.begun = integer(version + 1) end
 version = append_trusted(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }

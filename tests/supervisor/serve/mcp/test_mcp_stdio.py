@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn
-from unittest.mock import Mock
+from typing import Any, NoReturn, cast
 
 import pytest
 from mcp.shared.message import SessionMessage
@@ -17,7 +16,7 @@ from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp import stdio
-from handoff_queue.supervisor.serve.mcp.server import AccessOf
+from handoff_queue.supervisor.serve.mcp.server import AccessOf, Context
 from handoff_queue.supervisor.serve.mcp.stdio import OpenCalls
 
 
@@ -53,7 +52,7 @@ def test_a_client_of_the_command_needs_no_token_when_the_server_has_tokens(
     given: list[Access] = []
 
     def end_at_once(get_access: AccessOf) -> NoReturn:
-        given.append(get_access(Mock(), AccessLevel.READ))
+        given.append(get_access(cast("Context", None), AccessLevel.READ))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(stdio, "make_server", end_at_once)
