@@ -22,6 +22,8 @@ from handoff_queue.supervisor.serve.proxy_authentication import get_address
 from handoff_queue.supervisor.serve.request_limits import count_wrong_token
 
 MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+MAX_LOGIN_FIELDS, MAX_LOGIN_FIELD_BYTES = 10, 4_000
+"""Limits of the form of the login, which everybody may send. It has no files."""
 STATIC_S = 365 * 24 * 3600
 """Seconds for which a browser keeps a static file. Its URL changes with its content."""
 
@@ -56,8 +58,10 @@ async def login_page(
 @router.post("/login")
 async def login(request: Request, state: SharedState) -> Response:
     """Store the token of the form in a cookie of the browser."""
+    form = await request.form(
+        max_files=0, max_fields=MAX_LOGIN_FIELDS, max_part_size=MAX_LOGIN_FIELD_BYTES
+    )
     await check_csrf(request, make_csrf_token(get_browser(request), ""))
-    form = await request.form()
     target = _get_local_path(str(form.get("next", "/")))
     secret = str(form.get("token", "")).strip()
     if await run_in_threadpool(state.store.api_tokens.find, secret) is None:
