@@ -65,11 +65,10 @@ def derive_effects(hints: Mapping[str, Any]) -> Effects:
     """
     is_destructive = hints.get("destructiveHint")
     is_read_only = hints.get("readOnlyHint") is True and is_destructive is not True
-    is_open = hints.get("openWorldHint")
     return Effects(
         is_repeatable=is_read_only or hints.get("idempotentHint") is True,
         acts=not is_read_only and is_destructive is not False,
-        sends=is_open is True or (is_open is not False and not is_read_only),
+        sends=hints.get("openWorldHint") is not False,
     )
 
 

@@ -30,13 +30,15 @@ OPEN = {"openWorldHint": True}
 CLOSED = {"openWorldHint": False}
 HINTS: dict[str, tuple[dict[str, Any], tuple[bool, bool, bool]]] = {
     "none": ({}, (False, True, True)),
-    "it reads": (READS, (True, False, False)),
+    "it reads": (READS, (True, False, True)),
     "it reads the open world": (READS | OPEN, (True, False, True)),
     "it reads a closed world": (READS | CLOSED, (True, False, False)),
     "it writes": (WRITES, (False, True, True)),
     "it writes in a closed world": (WRITES | CLOSED, (False, True, False)),
     "it adds": (ADDS, (False, False, True)),
     "it adds in a closed world": (ADDS | CLOSED, (False, False, False)),
+    "a closed world": (CLOSED, (False, True, False)),
+    "a text in place of a closed world": ({"openWorldHint": "false"}, (False, True, True)),
     "it destroys": (DESTROYS, (False, True, True)),
     "it is idempotent": ({"idempotentHint": True}, (True, True, True)),
     "it reads and destroys": (READS | DESTROYS, (False, True, True)),
@@ -68,7 +70,12 @@ def test_hints_decide_the_effects_of_a_tool(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("hints", "verdict"),
-    [({}, CallVerdict.ASK), (READS | DESTROYS, CallVerdict.ASK), (READS, CallVerdict.ALLOW)],
+    [
+        ({}, CallVerdict.ASK),
+        (READS | DESTROYS, CallVerdict.ASK),
+        (READS, CallVerdict.ASK),
+        (READS | CLOSED, CallVerdict.ALLOW),
+    ],
 )
 def test_a_tool_without_hints_asks_a_person_after_its_first_result(
     hints: dict[str, Any], verdict: CallVerdict
