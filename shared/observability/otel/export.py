@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, Status
 from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import Attributes
 
+from handoff_queue.shared.observability.otel.collector_session import create_session
 from handoff_queue.shared.observability.redaction import Redactor
 
 _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
@@ -268,7 +269,7 @@ def make_provider(
         resource = resource.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=resource, id_generator=ids)
     with _filter_log(_HEADERS_LOGGER, RewordFilter()):
-        sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
+        sender: SpanExporter = OTLPSpanExporter(timeout=flush_s, session=create_session())
     line = FirstWarning()
     if flush_s is None:
         for name in _BATCH_LOGGERS:

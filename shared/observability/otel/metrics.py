@@ -30,6 +30,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.observability.otel.collector_session import create_session
 from handoff_queue.shared.types.errors import StoreError
 
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
@@ -118,7 +119,7 @@ def exporting(
             may raise a StoreError.
         service: name of the service.
     """
-    exporter, stop = OTLPMetricExporter(), threading.Event()
+    exporter, stop = OTLPMetricExporter(session=create_session()), threading.Event()
 
     def run() -> None:
         while not stop.wait(interval_s):
