@@ -115,6 +115,15 @@ def test_a_reply_of_too_many_blocks_is_refused() -> None:
         reply.take({**begin, "index": 10_000})
 
 
+def test_a_whole_reply_or_the_reply_of_a_batch_with_too_many_blocks_is_refused() -> None:
+    block = {"type": "text", "text": "a"}
+    reply = PartialReply("model", NO_RATE_LIMITS)
+
+    reply.take_whole({"content": [block] * 10_000})
+    with pytest.raises(ValueError, match="too many blocks"):
+        reply.take_whole({"content": [block] * 10_001})
+
+
 def test_the_name_of_a_model_in_a_reply_has_at_most_200_characters() -> None:
     reply = PartialReply("model", NO_RATE_LIMITS)
 

@@ -212,6 +212,8 @@ class PartialReply:
         Raises:
             LookupError, TypeError, ValueError: the reply is not valid.
         """
+        if len(message["content"]) > _MAX_BLOCKS:
+            raise ValueError("too many blocks")
         with self._lock:
             self.event_count += 1
             self.has_started = self.is_over = True
