@@ -192,18 +192,19 @@ class SharedRequest:
         """Store the fetched pages that the result cites as pages of this job, too. Results of the
         equal handoff's tools get the name of this handoff.
         """
-        context = self.documents.tool_context
         cited_digests: set[str] = set()
         for claim in result.claims:
             cited_digests.update(citation.digest for citation in claim.sources)
-        cited_digests -= {document.digest for document in context.manifest.documents}
+        manifest = self.documents.tool_context.manifest
+        cited_digests -= {document.digest for document in manifest.documents}
         if not cited_digests:
             return
         for page in self.store.payloads.load_fetched_pages(run.job_id):
             if page.digest in cited_digests:
                 text = self.payload_cache.get_payloads(run.job_id, [page.digest])[page.digest]
                 path = _with_own_sources(page.path, run.handoff_id, self.handoff)
-                context.keep_document(path, page.media_type, text)
+                own_page = page.model_copy(update={"path": path})
+                self.store.payloads.put_fetched_page(self.handoff.job_id, own_page, text)
 
 
 def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:

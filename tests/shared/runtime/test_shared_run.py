@@ -443,7 +443,8 @@ def test_a_copy_keeps_the_cited_results_of_tools_for_its_job(bench: Bench) -> No
     name, text = "tool:find.1/orders#1", "order B is shipped"
     claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
     bench.model._script = replies_in_order(
-        tool_call_reply(("orders", {"q": "B"})), answer_reply("Shipped [c1].", claims=[claim])
+        tool_call_reply(("orders", {"q": "order B"})),
+        answer_reply("Shipped [c1].", claims=[claim]),
     )
     bench.tools = (replace(a_tool("orders", lambda _: text), is_source=True),)
     spec = SHARING.model_copy(update={"tools": ("orders",)})
@@ -459,6 +460,7 @@ def test_a_copy_keeps_the_cited_results_of_tools_for_its_job(bench: Bench) -> No
     # A step of the own job may have the name of the other job's step.
     assert page.path == citation.source == "tool:look.1/orders#1"
     assert page.digest == citation.digest
+    assert page.own_passages == ("order b",)
 
 
 def test_the_name_of_a_run_depends_on_the_tenant(bench: Bench) -> None:
