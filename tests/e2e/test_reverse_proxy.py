@@ -122,6 +122,18 @@ def test_a_user_of_the_proxy_has_the_access_level_of_its_group(site: Site) -> No
     assert (entry.actor.name, entry.actor.address) == ("ann", "127.0.0.1")
 
 
+def test_a_document_of_several_megabytes_passes_the_proxy(site: Site) -> None:
+    sent = httpx2.post(
+        f"{site.proxy}/v1/jobs",
+        auth=("ann", "a password"),
+        json={"text": "Summarise.", "documents": {"a.md": "A long text. " * 200_000}},
+        trust_env=False,
+        timeout=60,
+    )
+
+    assert sent.status_code == 202
+
+
 def test_the_console_needs_no_login_behind_the_proxy(site: Site) -> None:
     page = site.get("ann", "/")
 
