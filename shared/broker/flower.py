@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from celery.events.receiver import EventReceiver
@@ -44,6 +45,8 @@ from handoff_queue.shared.types.names import (
     UNROUTED_QUEUE,
 )
 
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Addresses that only programs of this machine reach."""
 PERMANENT_QUEUES = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE})
 _KINDS = frozenset({
     "task-failed", "task-received", "task-rejected", "task-retried", "task-revoked", "task-sent",
@@ -315,7 +318,7 @@ def prepare_flower_command(module: str) -> None:
     Check its options, and have it list all queues, and check all events and replies.
 
     Raises:
-        UserError: a variable, a log-in or the port cannot be used; names it.
+        UserError: a variable, an option, a log-in or the port cannot be used; names it.
     """
     place = sys.argv.index("flower")
     if not any(module in argument for argument in sys.argv[:place]):
@@ -330,7 +333,7 @@ def check_flower(arguments: Sequence[str]) -> None:
     """Check what Flower would read: variables, arguments and its configuration file.
 
     Raises:
-        UserError: a variable, a log-in or the port cannot be used; names it.
+        UserError: a variable, an option, a log-in or the port cannot be used; names it.
     """
     _check_variables()
     try:
@@ -338,8 +341,30 @@ def check_flower(arguments: Sequence[str]) -> None:
     except Exception as error:
         raise UserError(f"Flower cannot use one of its options: {error}") from error
     check_log_ins(options.basic_auth or ())
+    _check_file_of_tasks()
     if not options.unix_socket:
         _check_port(options.address, options.port)
+        _check_that_strangers_log_in(options.address)
+
+
+def _check_file_of_tasks() -> None:
+    """Raise a UserError if Flower keeps its tasks in a folder that does not exist."""
+    folder = Path(options.db).absolute().parent
+    if options.persistent and not folder.is_dir():
+        raise UserError(
+            f"Flower cannot keep its tasks: the folder {folder} does not exist; make it, or name"
+            " another file (--db or FLOWER_DB)"
+        )
+
+
+def _check_that_strangers_log_in(address: str) -> None:
+    """Raise a UserError if other machines reach the pages, and nothing asks for a log-in."""
+    if options.basic_auth or options.auth or address in _LOOPBACK:
+        return
+    raise UserError(
+        "every machine could read the pages of Flower: set FLOWER_BASIC_AUTH to user:password, or"
+        " let Flower listen on this machine only (--address=127.0.0.1)"
+    )
 
 
 def _check_port(address: str, port: int) -> None:

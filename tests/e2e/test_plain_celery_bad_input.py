@@ -22,6 +22,7 @@ COMMANDS = [
     ("handoff_queue.supervisor.app", "worker"),
     ("handoff_queue.supervisor.app", "flower"),
 ]
+LOG_IN = {"FLOWER_BASIC_AUTH": "admin:a-word-of-this-test"}
 
 
 def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,10 +40,10 @@ def command_of(*arguments: str, **environment: str) -> tuple[list[str], dict[str
 def test_an_invalid_url_is_reported_in_one_line_without_its_password(
     app: str, command: str
 ) -> None:
-    url = "redis://:can#ary@localhost:6379/0"
+    settings = {"HANDOFF_REDIS_URL": "redis://:can#ary@localhost:6379/0", **LOG_IN}
     is_cold = (app, command) == COMMANDS[0]
     run = forked_processes.run_cold if is_cold else forked_processes.run
-    completed = run(*command_of(app, command, HANDOFF_REDIS_URL=url), ROOT, "", 60.0)
+    completed = run(*command_of(app, command, **settings), ROOT, "", 60.0)
 
     line = error_line(completed, BAD_INPUT)
 
@@ -52,10 +53,12 @@ def test_an_invalid_url_is_reported_in_one_line_without_its_password(
 
 @pytest.mark.parametrize(("app", "command"), COMMANDS)
 def test_a_placeholder_as_the_password_of_redis_is_refused(app: str, command: str) -> None:
-    completed = celery(app, command, HANDOFF_REDIS_URL="redis://:change-me-redis@localhost:6379/0")
+    url = "redis://:change-me-redis@localhost:6379/0"
+    completed = celery(app, command, HANDOFF_REDIS_URL=url, **LOG_IN)
 
     line = error_line(completed, BAD_INPUT)
 
+    assert "HANDOFF_REDIS_URL" in line
     assert "change-me" not in line
 
 
@@ -87,6 +90,22 @@ def test_a_taken_flower_port_is_named_with_its_setting(source: str) -> None:
 
     assert f"port {port} is taken" in line
     assert "--port or FLOWER_PORT" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--port=0"], "set FLOWER_BASIC_AUTH to user:password"),
+        (["--port=0", "--address=0.0.0.0"], "--address=127.0.0.1"),
+        (["--persistent=True", "--db=/no/such/folder/state"], "the folder /no/such/folder does"),
+    ],
+)
+def test_flower_refuses_pages_without_a_log_in_and_a_missing_folder(
+    options: list[str], remedy: str
+) -> None:
+    assert remedy in error_line(
+        celery("handoff_queue.supervisor.app", "flower", *options), BAD_INPUT
+    )
 
 
 @pytest.mark.parametrize("option", ["--port=99999", "--port=http", "--max_tasks=many"])
