@@ -347,7 +347,7 @@ def spending(number: int | str) -> str:
 
 
 def worker(agent: str, worker_id: str) -> str:
-    """string: `Announcement` of one worker as JSON. The agent is the first specialist of the worker.
+    """string: `Announcement` of one worker as JSON. The agent is its first specialist.
     Workers of other specialists may neither write nor remove it.
     """
     return f"{PREFIX}worker:{agent}/{worker_id}"

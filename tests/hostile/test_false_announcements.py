@@ -73,11 +73,16 @@ def system_with_tool(
     supervisor has the files of all specialists.
     """
     calls: list[Json] = []
+
+    def run(arguments: Json, *_: object) -> str:
+        calls.append(arguments)
+        return "done"
+
     grant = Tool(
         "grant",
         "Grants access to the project.",
         {"type": "object", "additionalProperties": True},
-        lambda arguments, *_: calls.append(arguments) or "done",
+        run,
         acts=True,
         repeatable=repeatable,
     )

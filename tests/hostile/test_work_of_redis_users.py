@@ -207,7 +207,7 @@ def test_no_worker_of_another_agent_closes_a_question_about_a_call(server: Serve
 
         assert answer_call(client.connection, client.trust, job_id, rejected, handoff_id, [])
         again = granted_claim(worker, job_id, handoff_id)
-        assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=False)}
+        assert again.read_call_answers() == {"toolu_1": CallAnswer(is_approved=False)}
         finish(again)
 
 

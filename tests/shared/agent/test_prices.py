@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,9 +101,11 @@ def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
     assert (for_5_minutes, half, for_1_hour) == (5_000_000, 6_500_000, 8_000_000)
 
 
-@pytest.mark.parametrize("part", ["caches_for_1h", "caches_prefix_for_1h"])
-def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price(part: str) -> None:
-    worst = PRICES.compute_worst_case(a_call(**{part: True}), 1_000_000).microusd
+@pytest.mark.parametrize(
+    "call", [replace(a_call(), caches_for_1h=True), replace(a_call(), caches_prefix_for_1h=True)]
+)
+def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price(call: ModelCall) -> None:
+    worst = PRICES.compute_worst_case(call, 1_000_000).microusd
     assert worst == 8_000_000 + 20_000
 
 

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.client.request import Request, check_request
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
-from handoff_queue.supervisor.serve.approval_questions import open_questions
+from handoff_queue.supervisor.serve.approval_questions import select_open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell, running_shell
@@ -412,7 +412,7 @@ def test_the_question_of_a_job_that_has_ended_is_closed(shell: Shell) -> None:
     (approval,) = shell.jobs.result(job_id).approvals
 
     assert (approval["decision"], approval["by"]) == ("closed", None)
-    assert open_questions(shell.jobs.result(job_id)) == []
+    assert select_open_questions(shell.jobs.result(job_id)) == []
 
 
 def test_an_answer_that_names_its_question_answers_no_later_question(shell: Shell) -> None:

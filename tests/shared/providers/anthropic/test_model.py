@@ -406,7 +406,11 @@ def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
 def test_cached_tokens_without_a_time_have_the_time_of_the_request(
     serve: Serve, breakdown: dict[str, int], for_1h: int
 ) -> None:
-    usage = {"input_tokens": 9, "output_tokens": 1, "cache_creation_input_tokens": 700}
+    usage: dict[str, Any] = {
+        "input_tokens": 9,
+        "output_tokens": 1,
+        "cache_creation_input_tokens": 700,
+    }
     if breakdown:
         usage["cache_creation"] = breakdown
     model, _ = serve(lambda _request: text_reply("x", usage=usage))
