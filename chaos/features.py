@@ -275,7 +275,7 @@ class NoteReader:
                 unsure.append(job.name)
         notes: list[Note] = []
         for tenant in TENANTS:
-            notes += [entry.note for entry in self.store.notes.list_all(tenant)]
+            notes += self.store.notes.list_with_jobs(tenant)
         return NoteRecords(notes, writers, unsure, turns_of_readers, calls)
 
 

@@ -13,6 +13,7 @@ from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 PERSISTENT_KEYS = (
     # due jobs and handoffs: the end of a job removes its entry, and a sweep removes wake-ups
     r"handoff:due(:.+)?",
+    r"handoff:id_secret",
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
     # one entry for each unclaimed handoff, and for each wake-up in a queue

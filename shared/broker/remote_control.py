@@ -101,7 +101,13 @@ def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
 
 
 class BoundedMailbox(Mailbox):  # type: ignore[misc]
-    """A mailbox that reads replies for a bounded time."""
+    """A mailbox that sends no arguments, and reads replies for a bounded time."""
+
+    def _publish(self, command: str, _: Any, *rest: Any, **options: Any) -> None:
+        """Send a command without its arguments. No worker uses the arguments, and a task that a
+        person revokes in Flower would tell all workers the id of its job.
+        """
+        super()._publish(command, {}, *rest, **options)
 
     def _collect(
         self,

@@ -65,6 +65,10 @@ SCORES = f"{PREFIX}scores"
 """list: accuracy of quotes, the newest first. `commit.lua` writes it."""
 TOKENS = f"{PREFIX}tokens"
 """hash: id of a token of the HTTP API -> the token and the SHA-256 of its secret, as JSON."""
+ID_SECRET = f"{PREFIX}id_secret"
+"""string: the secret of the installation, from which the ids of jobs with an idempotency key
+follow. Only clients and supervisors read it.
+"""
 AUDIT = f"{PREFIX}audit"
 """stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
 It has about 100,000 entries at most.
@@ -261,15 +265,15 @@ def bucket(bucket_name: str) -> str:
 
 
 def bucket_line(bucket_name: str) -> str:
-    """zset: `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms at which it began
-    to wait. `parts/rate_limiter.lua` writes it.
+    """zset: SHA-1 of `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms at which
+    it began to wait. `parts/rate_limiter.lua` writes it.
     """
     return f"{PREFIX}bucket_line:{bucket_name}"
 
 
 def bucket_alive(bucket_name: str) -> str:
-    """zset: `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms until which its
-    place in the line holds. `parts/rate_limiter.lua` writes it.
+    """zset: SHA-1 of `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms until
+    which its place in the line holds. `parts/rate_limiter.lua` writes it.
     """
     return f"{PREFIX}bucket_alive:{bucket_name}"
 
@@ -332,6 +336,13 @@ def notes(tenant: str) -> str:
     tenant with a key, encrypted. `lua/store_memory_note.lua` writes it.
     """
     return f"{PREFIX}notes:{tenant}"
+
+
+def note_jobs(tenant: str) -> str:
+    """hash: path of a note -> the job whose agent wrote it. No worker may read it, because a worker
+    reads the notes of all tenants. `lua/store_memory_note.lua` writes it.
+    """
+    return f"{PREFIX}notes_jobs:{tenant}"
 
 
 def note_expiry(tenant: str) -> str:

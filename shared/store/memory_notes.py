@@ -4,6 +4,7 @@ read and write them through `HandoffNotes`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.store import keys
@@ -11,9 +12,9 @@ from handoff_queue.shared.store.jobs import Jobs
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
 from handoff_queue.shared.store.positional_arguments import MemoryNoteArguments
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import iterate_rows
+from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTES, NewNote, Note
 
 MAX_PATH_BYTES = 200
@@ -45,18 +46,29 @@ class Notes:
         note that cannot be read, or is too long, is left out. If there are more than `MAX_NOTES`
         entries, a worker that was taken over has written them, and no note is returned.
         """
+        return [entry for entry, _ in self._iterate(tenant, [keys.notes(tenant)])]
+
+    def list_with_jobs(self, tenant: str) -> list[Note]:
+        """Return the notes as `list_all`, with the jobs whose agents wrote them. No worker may read
+        these jobs.
+        """
+        notes: list[Note] = []
+        for entry, job_id in self._iterate(tenant, [keys.notes(tenant), keys.note_jobs(tenant)]):
+            notes.append(entry.note.model_copy(update={"job_id": job_id}))
+        return notes
+
+    def _iterate(
+        self, tenant: str, script_keys: list[str]
+    ) -> Iterator[tuple[StoredNote, JobId | None]]:
+        """Return the notes of a tenant with their jobs, in the order of their paths."""
         now = self._connection.now()
         entries = self._connection.run_script(
-            "read_memory_notes",
-            [keys.notes(tenant)],
-            [MAX_NOTES, MAX_PATH_BYTES, MAX_STORED_BYTES],
+            "read_memory_notes", script_keys, [MAX_NOTES, MAX_PATH_BYTES, MAX_STORED_BYTES]
         )
-        notes: list[StoredNote] = []
-        for path, stored_bytes in iterate_rows(entries, 2):
+        for path, stored_bytes, job_id in sorted(iterate_rows(entries, 3)):
             note = self._read(tenant, path.decode(errors="replace"), stored_bytes)
             if note is not None and note.expires_at > now:
-                notes.append(StoredNote(note, stored_bytes))
-        return sorted(notes, key=lambda entry: entry.note.path)
+                yield StoredNote(note, stored_bytes), _parse_job(job_id)
 
     def count(self, tenant: str) -> int:
         """Return the number of notes of a tenant. Expired notes count until the next writing."""
@@ -76,6 +88,13 @@ class Notes:
             return None
         return StoredNote(note, stored_bytes)
 
+    def find_job(self, tenant: str, path: str) -> JobId | None:
+        """Return the job whose agent wrote a note, or None if a person wrote it."""
+        with self._connection.translate_errors():
+            if self._connection.redis.hstrlen(keys.note_jobs(tenant), path) > MAX_PATH_BYTES:
+                return None
+            return _parse_job(self._connection.redis.hget(keys.note_jobs(tenant), path))
+
     def write(
         self,
         tenant: str,
@@ -92,9 +111,11 @@ class Notes:
         Raises:
             NotesFull: the tenant has `MAX_NOTES` notes.
         """
-        packed = pack(note.to_json())
+        packed = pack(note.model_copy(update={"job_id": None}).to_json())
         sealed = self._connection.sealing.seal_for(tenant, SCOPE, note.path, packed)
-        result = self._store(tenant, note.path, replaces, sealed, note.expires_at, moved)
+        result = self._store(
+            tenant, note.path, replaces, sealed, note.expires_at, moved, note.job_id or ""
+        )
         if result < 0:
             raise NotesFull(
                 f"the memory of tenant {tenant[:60]} has {MAX_NOTES:,} notes: remove some"
@@ -111,7 +132,7 @@ class Notes:
         with self._connection.translate_errors():
             pipeline = self._connection.redis.pipeline()
             pipeline.hlen(keys.notes(tenant))
-            pipeline.delete(keys.notes(tenant), keys.note_expiry(tenant))
+            pipeline.delete(*_list_keys(tenant))
             return int(pipeline.execute()[0])
 
     def _store(
@@ -122,6 +143,7 @@ class Notes:
         new: bytes,
         expires_at: float,
         moved: StoredNote | None = None,
+        job_id: str = "",
     ) -> int:
         """Replace the note at a path. Return the answer of `store_memory_note.lua`.
 
@@ -139,8 +161,9 @@ class Notes:
             most=MAX_NOTES,
             moved_from="" if moved is None else moved.note.path,
             moved=b"" if moved is None else moved.stored_bytes,
+            job=job_id,
         )
-        script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
+        script_keys = _list_keys(tenant)
         return int(self._connection.run_script("store_memory_note", script_keys, list(arguments)))
 
     def _read(self, tenant: str, path: str, stored_bytes: bytes) -> Note | None:
@@ -153,6 +176,17 @@ class Notes:
         if note.path != path:
             return None
         return note
+
+
+def _parse_job(stored_bytes: bytes | None) -> JobId | None:
+    """Return the stored job of a note. A worker may have written any text."""
+    job_id = parse_name(stored_bytes or b"")
+    return JobId(job_id) if is_job_id(job_id) else None
+
+
+def _list_keys(tenant: str) -> list[str]:
+    """Return the keys of the notes of a tenant."""
+    return [keys.notes(tenant), keys.note_expiry(tenant), keys.note_jobs(tenant)]
 
 
 @dataclass(slots=True)

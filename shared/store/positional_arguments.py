@@ -144,6 +144,8 @@ class MemoryNoteArguments(NamedTuple):
     """Path of a note that the new value replaces; empty: none."""
     moved: bytes
     """Value of that note."""
+    job: str
+    """The job whose agent writes the note; empty: a person writes it."""
 
 
 class JobFilterArguments(NamedTuple):

@@ -38,7 +38,9 @@ class Note(Message):
     author: Annotated[str, StringConstraints(min_length=1, max_length=200)]
     """The specialist, or the user, that wrote the note."""
     job_id: Annotated[JobIdField | None, OmitNone] = None
-    """The job of the specialist; None: a person wrote the note."""
+    """The job of the specialist. None: a person wrote the note, or the reader is an agent. A worker
+    reads the notes of all tenants, so a stored note does not have it.
+    """
     call: Annotated[str | None, OmitNone, StringConstraints(max_length=64)] = None
     """Digest of the tool call that wrote the note. If the call runs again after a kill, it finds
     its own note. None: a person wrote the note.

@@ -467,7 +467,7 @@ class Client:
 
     def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
         """Return the notes of a tenant's memory, in the order of their paths."""
-        return [entry.note for entry in self.store.notes.list_all(tenant)]
+        return self.store.notes.list_with_jobs(tenant)
 
     def note(self, path: str, tenant: str = DEFAULT_TENANT) -> Note:
         """Return one note of a tenant's memory.
@@ -477,7 +477,8 @@ class Client:
         """
         from handoff_queue.supervisor.client.memory_notes import find_note
 
-        return find_note(self.store, path, tenant).note
+        note = find_note(self.store, path, tenant).note
+        return note.model_copy(update={"job_id": self.store.notes.find_job(tenant, path)})
 
     def write_note(self, path: str, text: str, tenant: str = DEFAULT_TENANT) -> Note:
         """Store a note of a person. It replaces a note at the same path, `SUBJECT/NAME`.

@@ -207,9 +207,9 @@ def iterate_tenant_lines(
         counts["schedules"] += 1
         fields = _build_schedule_fields(store, schedule, texts=texts)
         yield _format_line("schedule", **remove_secrets(fields, redactor))
-    for entry in store.notes.list_all(tenant):
+    for note in store.notes.list_with_jobs(tenant):
         counts["notes"] += 1
-        yield _format_line("note", **remove_secrets(entry.note.model_dump(mode="json"), redactor))
+        yield _format_line("note", **remove_secrets(note.model_dump(mode="json"), redactor))
     for job_id in _with_children(store, tenant):
         try:
             job_export = build_export(store, settings, job_id, texts=texts)

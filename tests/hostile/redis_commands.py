@@ -104,6 +104,10 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("LSET", f"{JOB}:fetched", "0", "x"),
     ("PEXPIRE", f"{JOB}:fetched", "1"),
     ("DEL", keys.day(1)),
+    ("HGET", keys.note_jobs("acme"), "redis/kind"),
+    ("HGETALL", keys.note_jobs("acme")),
+    ("GET", keys.ID_SECRET),
+    ("SET", keys.ID_SECRET, "x"),
 )
 """Commands that read or remove the work of others."""
 WRITERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
@@ -222,6 +226,12 @@ QUEUES: tuple[Command, ...] = (
     ("LRANGE", "supervisor", "0", "-1"),
     ("DEL", "supervisor"),
     ("RPOP", "supervisor"),
+    ("LINDEX", "supervisor", "0"),
+    ("LSET", "supervisor", "0", "x"),
+    ("ZRANGEBYSCORE", f"{keys.FAIR}supervisor", "-inf", "+inf"),
+    ("ZRANGEBYSCORE", f"{keys.OUT}supervisor", "-inf", "+inf"),
+    ("ZRANGEBYSCORE", f"{keys.WAITING}supervisor", "-inf", "+inf"),
+    ("HGETALL", f"{keys.FAIR}supervisor:messages"),
     ("PUBLISH", "/0.another", "{}"),
     ("PSUBSCRIBE", "*"),
     ("SUBSCRIBE", "__keyevent@0__:set"),

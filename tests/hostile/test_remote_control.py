@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.app.control import Control as CeleryControl
 from celery.worker import WorkController
 from celery.worker import state as worker_state
 from celery.worker.consumer.control import Control
@@ -61,7 +62,7 @@ class Worker:
         """Publish a command as an attacker does, have the worker read it, and return its answer."""
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(
-                self.attacker.control.broadcast,
+                CeleryControl(self.attacker).broadcast,  # ours sends no arguments
                 command,
                 arguments=ARGUMENTS.get(command),
                 reply=True,

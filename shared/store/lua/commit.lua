@@ -229,7 +229,7 @@ local function drop_all()
     redis.pcall('ZREM', 'handoff:paused_handoffs:' .. agent, member)
     if bucket then
       local limiter = rate_limiter()
-      limiter.leave_line(limiter.bucket_of(bucket), member)
+      limiter.leave_line(limiter.bucket_of(bucket), limiter.call_of(member))
     end
     -- otherwise the chord would wait for it
     if group then add_to_figure(progress_of(job), 'g:' .. group, '-1') end

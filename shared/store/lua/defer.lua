@@ -20,7 +20,8 @@ if ARGV[5] ~= '' then -- the handoff keeps its place in the line
   local limiter = rate_limiter()
   local bucket = limiter.bucket_of(ARGV[5])
   if bucket.limited then
-    limiter.join_line(bucket, member, at, until_ms + limiter.DEFERRED_ALIVE_MS)
+    local alive_until = until_ms + limiter.DEFERRED_ALIVE_MS
+    limiter.join_line(bucket, limiter.call_of(member), at, alive_until)
   end
 end
 return 1

@@ -3,7 +3,8 @@
 -- `fair_dequeue`, the first message of that order.
 -- A message in an empty queue needs no order. Its element ends with ALONE, and has no place until
 -- another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a worker
--- may have popped the element.
+-- may have popped the element. In the supervisor's queue it gets no place, and is taken first: a
+-- worker that wakes a supervisor may read no element, because it names the job of another.
 -- KEYS queue.  ARGV: first (1: before all messages of its class | 0), member (`job` or
 -- `job/handoff`), delivery tag, text.
 -- Returns nothing
@@ -32,7 +33,7 @@ local function alone_message(element)
 end
 
 -- The order comes first: it reads the jobs, and an error must leave no element without a place.
-local other = waiting == 1 and redis.call('LINDEX', queue, 0)
+local other = waiting == 1 and queue ~= 'supervisor' and redis.call('LINDEX', queue, 0)
 if other and string.sub(other, -1) == ALONE then
   local alone = alone_message(other)
   if alone then

@@ -5,17 +5,17 @@
 --   why, retry_after (ms; -1: none given), first (ms of the first backoff), longest (ms of the
 --     longest backoff), most (ms that calls wait at most), dice (random, 0 to 1).
 -- Returns 1
-local member, report = ARGV[1], from_json(ARGV[2])
-local limiter = rate_limiter()
+local limiter, report = rate_limiter(), from_json(ARGV[2])
+local call = limiter.call_of(ARGV[1])
 local bucket, window, at = limiter.bucket_of(report.bucket), report.window, now_ms()
 local fields = bucket.fields
 local is_current = not report.why or report.asked_at >= (fields.cleared or 0)
 redis.call('HSET', bucket.key, 'known', 1)
 
 if not report.why then
-  close_circuit(bucket, member, report.asked_at)
+  close_circuit(bucket, call, report.asked_at)
 elseif is_current then
-  open_circuit(bucket, report, member, at)
+  open_circuit(bucket, report, call, at)
 end
 
 if is_current then

@@ -169,7 +169,8 @@ number of the database is not a `*`.
 SENDS_EVENTS = Selector(("publish",), channels=(EVENTS,))
 """Celery's events name jobs and tasks of all agents, so only Flower may subscribe to them."""
 
-_ID = "j-????????????"
+_ID = "j-????????????*"
+"""The ids of jobs, and the id of a job that never exists (`key_of` in `parts/jobs.lua`)."""
 _JOB = f"{keys.PREFIX}{{{_ID}}}"
 _HANDOFF = f"{_JOB}:h:*"
 _TURNS = f"{_JOB}:t:*"
@@ -311,7 +312,8 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
 
     They know a job only by its id, so they may use the keys of every job, but the handoffs of
     their own specialists only. They cannot list a job's payloads, and cannot read its journal. A
-    worker wakes a supervisor, so it may write to the queue of wake-ups, and look at its messages.
+    worker wakes a supervisor, so it may add to the queue of wake-ups. It reads no wake-up, and no
+    other value with the id of a job in which its specialists have no handoff.
 
     Each key has the commands of one type only. With commands of two types, a worker could store a
     value of the wrong type, and every script that reads the key would fail.
@@ -358,6 +360,8 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
                 ("hget", "hset", "hdel", "hlen", "hkeys", "hstrlen", "pexpireat"),
                 (keys.notes("*"),),
             ),
+            # not `hget`: a note of another tenant must not open the job that wrote it
+            Selector(("hset", "hdel", "pexpireat"), (keys.note_jobs("*"),)),
             Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
             Selector(("zadd", "zrem"), tuple(map(keys.due, specialists))),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, specialists))),
@@ -374,10 +378,10 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
                 tuple(map(keys.announced, specialists)),
             ),
             Selector(("get", "set", "del"), _match_prefixes(specialists)),
-            Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
+            # no command that reads a wake-up, because it names the job of another
+            Selector(("lpush", "rpush", "llen"), (SUPERVISOR_QUEUE,)),
             Selector(
-                ("exists", "zadd", "zrem", "zcard", "zscore", "zrangebyscore"),
-                _match_orders(SUPERVISOR_QUEUE),
+                ("exists", "zadd", "zrem", "zcard", "zscore"), _match_orders(SUPERVISOR_QUEUE)
             ),
             Selector(("hset",), (_name_messages(SUPERVISOR_QUEUE),)),
         ),
@@ -411,6 +415,7 @@ def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
             keys.SCHEDULES,
             keys.SCHEDULE_SLOTS,
             keys.schedule_job("*"),
+            keys.ID_SECRET,
             keys.history("*"),
             keys.supervisor("*"),
             *_match_prefixes(ROLES),
@@ -451,11 +456,13 @@ def build_client_access(specialists: Sequence[str]) -> RedisRights:
             keys.SCHEDULES,
             keys.SCHEDULE_SLOTS,
             keys.schedule_job("*"),
+            keys.ID_SECRET,
             keys.open_jobs("*"),
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
             keys.EVALUATIONS,
             keys.notes("*"),
+            keys.note_jobs("*"),
             _NOTE_EXPIRY,
         ),
         read_only_keys=(

@@ -10,6 +10,7 @@ from handoff_queue.shared.store import keys, memory_notes
 from handoff_queue.shared.store.memory_notes import MAX_STORED_BYTES, StoredNote
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import NotesFull
+from handoff_queue.shared.types.ids import create_job_id
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import USER
 
@@ -142,3 +143,32 @@ def test_an_entry_that_is_longer_than_any_note_is_not_read(store: Store, path: s
     assert [entry.note for entry in store.notes.list_all("acme")] == [note]
     assert store.notes.find("acme", path) is None
     assert int(store.connection.redis.info("stats")["total_net_output_bytes"]) < MAX_STORED_BYTES
+
+
+def test_a_person_sees_the_job_of_a_note_until_the_note_is_replaced_or_moved(
+    store: Store,
+) -> None:
+    note = a_note(store, job_id=create_job_id())
+    assert store.notes.write("acme", note, None)
+
+    assert store.notes.list_with_jobs("acme") == [note]
+    assert store.notes.find_job("acme", PATH) == note.job_id
+    assert stored(store).note.job_id is None, "workers read this value"
+
+    moved = a_note(store, "milvus/licence", job_id=create_job_id())
+    assert store.notes.write("acme", moved, None, stored(store))
+    assert store.notes.list_with_jobs("acme") == [moved]
+    store.notes.write("acme", a_note(store, "milvus/licence"), stored(store, "milvus/licence"))
+    assert store.notes.find_job("acme", "milvus/licence") is None
+
+
+@pytest.mark.parametrize("text", [b"x" * 100_000, b"\xff", b"j-../../x"])
+def test_a_text_without_the_form_of_an_id_is_not_the_job_of_a_note(
+    store: Store, text: bytes
+) -> None:
+    store.notes.write("acme", a_note(store), None)
+    store.connection.redis.hset(keys.note_jobs("acme"), PATH, text)
+    store.connection.redis.expire(keys.note_jobs("acme"), 60)
+
+    assert [note.job_id for note in store.notes.list_with_jobs("acme")] == [None]
+    assert store.notes.find_job("acme", PATH) is None

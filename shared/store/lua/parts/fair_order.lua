@@ -4,8 +4,9 @@
 -- Each class of priority has its own range of scores, from its base on. Within a class, the score
 -- of a message is the larger of the lowest waiting score and its tenant's next score, which then
 -- grows by one. So tenants take turns, each in its order of publication. The sorted set
--- `handoff:fair:QUEUE:next` has the next scores, and the hash `handoff:fair:QUEUE:messages` has the
--- messages by their entries.
+-- `handoff:fair:QUEUE:next` has the next scores and the lowest waiting score of each class. The
+-- hash `handoff:fair:QUEUE:messages` has the messages by their entries. Adding a message reads no
+-- entry, because a worker wakes a supervisor, and the entries name jobs of others.
 
 local CLASS = 2 ^ 40 -- scores of a class; its scores start again when the queue was empty
 
@@ -19,7 +20,8 @@ local function forget_turns_of_empty(fair)
 end
 
 -- Return the lowest waiting score of a class, as text; nil if no message of the class waits. The
--- base itself is the score of the messages that go first, and does not count.
+-- base itself is the score of the messages that go first, and does not count. Only readers of the
+-- queue may read its entries.
 local function lowest_in_class(fair, base)
   local from, to = '(' .. integer(base), '(' .. integer(base + CLASS)
   local first = redis.call('ZRANGEBYSCORE', fair, from, to, 'WITHSCORES', 'LIMIT', '0', '1')
@@ -38,9 +40,12 @@ local function add_to_order(queue, message)
   local base = priority == 'batch' and 2 * CLASS or CLASS
   local score = base
   if not message.goes_first then
-    local turn = integer(base) .. ':' .. (tenant or 'default')
+    local class = integer(base)
+    local turn = class .. ':' .. (tenant or 'default')
     local next_score = tonumber(redis.call('ZSCORE', fair .. ':next', turn) or 0)
-    score = math.max(tonumber(lowest_in_class(fair, base) or base + 1), next_score)
+    -- the lowest score after the last take; before the first take, it is that of the first message
+    local lowest = tonumber(redis.call('ZSCORE', fair .. ':next', class) or base + 1)
+    score = math.max(lowest, next_score)
     redis.call('ZADD', fair .. ':next', integer(score + 1), turn)
   end
   local entry = member .. ' ' .. message.tag
@@ -66,7 +71,11 @@ local function take_next_message(queue, popped_tag)
   redis.call(
     'ZREMRANGEBYSCORE', fair .. ':next', integer(base), lowest or '(' .. integer(base + CLASS)
   )
-  if not lowest then forget_turns_of_empty(fair) end
+  if lowest then
+    redis.call('ZADD', fair .. ':next', lowest, integer(base))
+  else
+    forget_turns_of_empty(fair)
+  end
   redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), member)
   return tag == popped_tag and '' or text
 end

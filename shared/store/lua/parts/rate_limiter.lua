@@ -10,9 +10,10 @@
 --   NAME, NAME_level, at  for each of the limits requests, input and output: its value in a window,
 --     the rest, and the time of the rest
 --   output_mean           output tokens of recent calls
--- With limits it has a line of waiting calls: two zsets of job/handoff, by arrival, and by the time
--- until which each counts as alive. The functions are defined only for a call with limits, because
--- their definition takes longer than most calls.
+-- With limits it has a line of waiting calls: two zsets of calls, by arrival, and by the time until
+-- which each counts as alive. A call has the SHA-1 of `job/handoff` as its name: all workers may
+-- read buckets, and none may learn the id of a job of others. The functions are defined only for a
+-- call with limits, because their definition takes longer than most calls.
 local made_rate_limiter
 local function rate_limiter()
   if made_rate_limiter then return made_rate_limiter end
@@ -96,24 +97,24 @@ local function rate_limiter()
     redis.call('HSET', bucket.key, 'at', at)
   end
 
-  local function leave_line(bucket, member)
-    redis.call('ZREM', bucket.line, member)
-    redis.call('ZREM', bucket.alive, member)
+  local function leave_line(bucket, call)
+    redis.call('ZREM', bucket.line, call)
+    redis.call('ZREM', bucket.alive, call)
   end
 
-  local function join_line(bucket, member, at, alive_until)
-    redis.call('ZADD', bucket.line, 'NX', at, member)
-    redis.call('ZADD', bucket.alive, alive_until, member)
+  local function join_line(bucket, call, at, alive_until)
+    redis.call('ZADD', bucket.line, 'NX', at, call)
+    redis.call('ZADD', bucket.alive, alive_until, call)
     for _, key in ipairs({ bucket.line, bucket.alive }) do
       redis.call('PEXPIRE', key, KEEP_BUCKET_MS + alive_until - at)
     end
   end
 
   -- Return the number of live calls in front of this one.
-  local function count_before(bucket, member, at)
+  local function count_before(bucket, call, at)
     local dead = redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MAX_DEAD)
-    for _, dead_member in ipairs(dead) do leave_line(bucket, dead_member) end
-    return redis.call('ZRANK', bucket.line, member) or redis.call('ZCARD', bucket.line)
+    for _, dead_call in ipairs(dead) do leave_line(bucket, dead_call) end
+    return redis.call('ZRANK', bucket.line, call) or redis.call('ZCARD', bucket.line)
   end
 
   -- Return the ms after `from` until there is enough for the calls in front, with the same need,
@@ -134,11 +135,16 @@ local function rate_limiter()
     return ms
   end
 
+  -- Return the name of a handoff's call. `member`: job/handoff.
+  local function call_of(member)
+    return redis.sha1hex(member)
+  end
+
   -- Admit a call. `asked`: {bucket, window, input, output, no_line: a waiting call joins no line}.
   -- Returns nil and {is the bucket limited, does this call go first, Unix ms, input taken, output
   -- taken}; or ms to wait and the reason.
   local function admit(asked, member, at)
-    local bucket, window = bucket_of(asked.bucket), asked.window
+    local bucket, window, call = bucket_of(asked.bucket), asked.window, call_of(member)
     local fields = bucket.fields
     local needs = {
       requests = 1, input = asked.input,
@@ -147,14 +153,14 @@ local function rate_limiter()
     local from = math.max(at, fields['until'] or 0)
     local ms = from - at
     if bucket.limited then
-      local calls_before = count_before(bucket, member, at)
+      local calls_before = count_before(bucket, call, at)
       ms = ms + ms_until_enough(bucket, needs, calls_before, from, window)
     end
     if ms > 0 then
-      if bucket.limited and not asked.no_line then join_line(bucket, member, at, at + ALIVE_MS) end
+      if bucket.limited and not asked.no_line then join_line(bucket, call, at, at + ALIVE_MS) end
       return ms, fields.why or 'rate limit'
     end
-    local is_awaited, goes_ahead = try_first_call(bucket, member, at)
+    local is_awaited, goes_ahead = try_first_call(bucket, call, at)
     if is_awaited then return ASK_AGAIN_MS, fields.why or 'first call' end
     if bucket.limited then
       local taken = {
@@ -162,7 +168,7 @@ local function rate_limiter()
         output = -math.min(fields.output or 0, needs.output),
       }
       fill(bucket, taken, at, window)
-      leave_line(bucket, member)
+      leave_line(bucket, call)
     end
     keep_bucket(bucket, at)
     return nil, {
@@ -175,7 +181,9 @@ local function rate_limiter()
   -- goes first.
   local function settle_share(share, member, at)
     local bucket = bucket_of(share.bucket)
-    if bucket.fields.going == member then redis.call('HDEL', bucket.key, 'going', 'going_until') end
+    if bucket.fields.going == call_of(member) then
+      redis.call('HDEL', bucket.key, 'going', 'going_until')
+    end
     fill(bucket, share, at, share.window)
     if bucket.limited and share.mean then
       local mean = bucket.fields.output_mean or share.mean
@@ -186,8 +194,8 @@ local function rate_limiter()
 
   made_rate_limiter = {
     LIMITS = LIMITS, SLACK = SLACK, DEFERRED_ALIVE_MS = DEFERRED_ALIVE_MS,
-    bucket_of = bucket_of, keep_bucket = keep_bucket, level_at = level_at, leave_line = leave_line,
-    join_line = join_line,
+    bucket_of = bucket_of, call_of = call_of, keep_bucket = keep_bucket, level_at = level_at,
+    leave_line = leave_line, join_line = join_line,
     admit = admit, settle_share = settle_share,
   }
   return made_rate_limiter
