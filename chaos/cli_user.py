@@ -28,7 +28,7 @@ from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
 from handoff_queue.shared.store.handoff_info import read_agents
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.ids import HandoffId, JobId, derive_job_id
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
 
 PAUSED = "planner"
@@ -80,9 +80,10 @@ class CommandRun:
         """Return the command line; empty if the precondition does not hold yet."""
         match self.case.trigger:
             case Trigger.SUBMIT:
-                self.job = self._next()
+                self.job = self.job or self._next()
+                store = self.bed.system.client.store
+                self.bed.system.ids[self.job.name] = store.job_ids.derive("default", self.job.name)
                 self.bed.model.add([self.job])
-                self.bed.system.ids[self.job.name] = derive_job_id("default", self.job.name)
                 # a command that fails may have submitted the job
                 self.bed.adopt(self.job)
                 return [

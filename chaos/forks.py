@@ -20,7 +20,7 @@ from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import Event, HandoffFinished, JobEnded, JobSubmitted
-from handoff_queue.shared.types.ids import JobId, derive_job_id, parse_step_id
+from handoff_queue.shared.types.ids import JobId, parse_step_id
 from handoff_queue.shared.types.job_events import Fork
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.json_forms import encode_event
@@ -134,7 +134,7 @@ class ForkUser:
             command = self._type(job, of, kill_at=dice.choice(POINTS))
             self._typed[job.name] = TypedFork(record, of, job.steps[0].id, command)
         elif (code := typed_fork.command.poll()) == 0:
-            return derive_job_id(job.tenant, job.name)
+            return self.store.job_ids.derive(job.tenant, job.name)
         elif code is not None:
             typed_fork.record = _with_code(typed_fork.record, code)
             typed_fork.command = self._type(job, of)

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.schedule import Missed, Overlap, Schedule
 from handoff_queue.supervisor.client.cron import find_last_slot, format_slot, iterate_slots
-from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
+from handoff_queue.supervisor.client.schedule_decisions import build_slot_key
 
 ZONE = "UTC"
 MINUTELY = "* * * * *"
@@ -229,14 +229,18 @@ class ScheduleUser:
                 continue
             must: dict[str, str] = {}
             for slot in sorted(planned.must):
-                must[derive_slot_job_id(planned.added_schedule, slot)] = format_slot(slot, ZONE)
+                must[self._get_job_id(planned.added_schedule, slot)] = format_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
             for info in self._jobs_of(planned.job.request):
                 events = self.store.journal.read(info.job_id)
                 ends_by_job[info.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
-            may = [derive_slot_job_id(planned.added_schedule, slot) for slot in planned.may]
+            may = [self._get_job_id(planned.added_schedule, slot) for slot in planned.may]
             records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
+
+    def _get_job_id(self, schedule: Schedule, slot: int) -> JobId:
+        """Return the id of the job of a slot."""
+        return self.store.job_ids.derive(schedule.tenant, build_slot_key(schedule, slot))
 
     def _read_schedule(self, name: str) -> StoredSchedule | None:
         return self.store.schedules.find(DEFAULT_TENANT, name)

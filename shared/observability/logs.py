@@ -37,7 +37,7 @@ result instead. At the level DEBUG these loggers write all their lines, else onl
 errors.
 """
 _MESSAGE = re.compile(
-    r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
+    r"(?P<job>j-(?:[a-z2-7]{16}|[0-9a-f]{12}))(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
 )
 """Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs
 for a message.

@@ -21,6 +21,7 @@ from handoff_queue.shared.store.golden_set_history import Evaluations
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLeases
+from handoff_queue.shared.store.job_ids import JobIds
 from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
@@ -57,6 +58,7 @@ class Store:
     payloads: PayloadStore
     claims: Claims
     jobs: Jobs
+    job_ids: JobIds
     due_work: DueWork
     refused_events: RefusedEvents
     job_summaries: JobSummaries
@@ -139,6 +141,7 @@ def open_store(
         payloads=PayloadStore(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain(), trust),
         jobs=Jobs(connection),
+        job_ids=JobIds(connection),
         due_work=DueWork(connection, settings.lease_s),
         refused_events=RefusedEvents(connection),
         job_summaries=JobSummaries(connection),

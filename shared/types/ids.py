@@ -4,25 +4,32 @@ Redis keys and Celery task ids.
 
 from __future__ import annotations
 
+import hmac
 import os
 import random
 import re
 import secrets
+from base64 import b32encode
+from hashlib import sha256
 from typing import Annotated, NewType
 
 from pydantic import StringConstraints
 
-from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.shared.types.names import NAME_PATTERN
 
 JobId = NewType("JobId", str)
-"""Id of a job, such as `j-0123456789ab`."""
+"""Id of a job, such as `j-k5tq2wbz7x3mhd4n`."""
 StepId = NewType("StepId", str)
 """Id of a step of a plan, such as `research_qdrant`."""
 HandoffId = NewType("HandoffId", str)
 """Id of an attempt at a step, such as `research_qdrant.1`."""
 
-JOB_ID_PATTERN = r"^j-[0-9a-f]{12}$"
+JOB_ID_PATTERN = r"^j-(?:[a-z2-7]{16}|[0-9a-f]{12})$"
+"""Pattern of a job id. Ids of jobs before version 0.1.0 have the second form."""
+_ID_BYTES = 10
+"""Random bytes of a job id: 80 bits. An id opens a job to each worker that knows it
+(`docs/security-measures.md`), so no worker may guess one.
+"""
 HANDOFF_ID_PATTERN = r"^[a-z][a-z0-9_-]{0,47}\.[0-9]{1,4}$"
 
 JobIdField = Annotated[JobId, StringConstraints(pattern=JOB_ID_PATTERN)]
@@ -51,24 +58,29 @@ def create_word() -> str:
 
 
 def create_job_id() -> JobId:
-    """Return a new job id with 48 random bits.
+    """Return a new job id."""
+    return _build_job_id(secrets.token_bytes(_ID_BYTES))
 
-    Among a million jobs, two have the same id with a probability of 1 in 560. `submit` refuses
-    an id that exists.
+
+def derive_job_id(secret: bytes, tenant: str, idempotency_key: str) -> JobId:
+    """Return the job id of an idempotency key. The same key gives the same id.
+
+    Args:
+        secret: the secret of the installation, see `JobIds`.
     """
-    return JobId(f"j-{secrets.token_hex(6)}")
-
-
-def derive_job_id(tenant: str, idempotency_key: str) -> JobId:
-    """Return the job id of an idempotency key. The same key gives the same id."""
-    return JobId("j-" + compute_digest(f"{tenant}\0{idempotency_key}")[:12])
+    return _build_job_id(hmac.digest(secret, f"{tenant}\0{idempotency_key}".encode(), "sha256"))
 
 
 def derive_child_id(parent: JobId, handoff_id: HandoffId) -> JobId:
     """Return the id of the child job of a handoff. A handoff always has the same child id, so
-    its child starts once.
+    its child starts once. Only a process that knows the parent can compute it.
     """
-    return JobId("j-" + compute_digest(f"{parent}/{handoff_id}")[:12])
+    return _build_job_id(sha256(f"{parent}/{handoff_id}".encode()).digest())
+
+
+def _build_job_id(random_bytes: bytes) -> JobId:
+    """Return the job id of the first bytes."""
+    return JobId(f"j-{b32encode(random_bytes[:_ID_BYTES]).decode().lower()}")
 
 
 def is_job_id(text: str) -> bool:
@@ -79,7 +91,7 @@ def is_job_id_prefix(text: str) -> bool:
     """Return whether a job id can begin with this text. The `j-` that all ids share is not
     enough.
     """
-    return re.fullmatch(r"j-[0-9a-f]{1,12}", text) is not None
+    return re.fullmatch(r"j-(?:[a-z2-7]{1,16}|[0-9a-f]{1,12})", text) is not None
 
 
 def build_handoff_id(step: str, attempt: int) -> HandoffId:

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted
 from handoff_queue.shared.types.handoff import BlobRef, make_ref
-from handoff_queue.shared.types.ids import JobId, StepId, create_job_id, derive_job_id
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
@@ -108,7 +108,7 @@ def prepare_fork(
         idempotency_key=key,
     )
     submission = Submission(
-        job_id=derive_job_id(event.tenant, key) if key else create_job_id(),
+        job_id=store.job_ids.derive(event.tenant, key) if key else create_job_id(),
         event=event,
         payloads=tuple(filter(None, payloads)),
         documents={},

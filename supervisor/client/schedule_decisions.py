@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 
-from handoff_queue.shared.types.ids import JobId, derive_job_id
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.schedule import (
     MAX_WAITING,
     Missed,
@@ -40,9 +40,9 @@ class ScheduleDecision:
     to_cancel: tuple[JobId, ...] = ()
 
 
-def derive_slot_job_id(schedule: Schedule, slot: int) -> JobId:
-    """Return the id of the job of a slot."""
-    return derive_job_id(schedule.tenant, f"schedule:{schedule.name}:{schedule.id}:{slot}")
+def build_slot_key(schedule: Schedule, slot: int) -> str:
+    """Return the idempotency key of the job of a slot."""
+    return f"schedule:{schedule.name}:{schedule.id}:{slot}"
 
 
 def take_due_slots(schedule: Schedule, now: float) -> Schedule:

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import BY_SCHEDULE, CancelRequested
-from handoff_queue.shared.types.ids import JobId, create_job_id, derive_job_id
+from handoff_queue.shared.types.ids import JobId, create_job_id
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.schedule import (
     Missed,
@@ -42,8 +42,8 @@ from handoff_queue.supervisor.client.cron import check_cron, format_month
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, check_names
 from handoff_queue.supervisor.client.schedule_decisions import (
+    build_slot_key,
     decide_next,
-    derive_slot_job_id,
     describe_spent_month,
     is_spent,
     record_start,
@@ -293,7 +293,7 @@ def run_now(
     if key is not None:
         check_type("the idempotency key", key, str)
         check_names(Request(text=schedule.title, idempotency_key=key))
-        job_id = derive_job_id(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
+        job_id = store.job_ids.derive(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
         if store.jobs.read([job_id]):
             return job_id
     month = format_month(schedule.timezone, store.connection.now())
@@ -371,7 +371,7 @@ def _start(
     skipped.
     """
     schedule = stored_schedule.schedule
-    job_id = derive_slot_job_id(schedule, start.slot)
+    job_id = store.job_ids.derive(schedule.tenant, build_slot_key(schedule, start.slot))
     note = ""
     try:
         if not store.jobs.read([job_id]):

@@ -44,7 +44,7 @@ from handoff_queue.shared.types.handoff import (
     find_answers,
     make_ref,
 )
-from handoff_queue.shared.types.ids import JobId, StepId, create_job_id, derive_job_id
+from handoff_queue.shared.types.ids import JobId, StepId, create_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
 from handoff_queue.shared.types.message import describe_problems
@@ -170,8 +170,8 @@ def keep_documents(store: Store, state: JobState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job before it is stored. The tenant and the idempotency key determine its id. Without
-    a key, the id is random.
+    """A job before it is stored. The tenant, the idempotency key and the secret of the installation
+    determine its id. Without a key, the id is random.
     """
 
     job_id: JobId
@@ -243,13 +243,17 @@ class Clash:
 
 
 def build_submission(
-    request: Request, settings: Settings, follows: EarlierWork | None = None
+    request: Request,
+    settings: Settings,
+    follows: EarlierWork | None = None,
+    job_id: JobId | None = None,
 ) -> Submission:
     """Return the job of a request whose documents have been read.
 
     Args:
         settings: values for fields that the request leaves out.
         follows: the results of the job in `request.after`.
+        job_id: the id that follows from the idempotency key; None: a random id.
 
     Raises:
         UserError: the workflow needs documents or items that are missing, or the gates of the
@@ -305,14 +309,13 @@ def build_submission(
         is_batched=request.deadline_s is not None or None,
         shares_runs=None if request.shares_runs else False,
     )
-    key = request.idempotency_key
     own_payloads = (request.text, manifest, schema, workflow, on_end, gating.facts)
     return Submission(
-        job_id=derive_job_id(request.tenant, key) if key else create_job_id(),
+        job_id=job_id or create_job_id(),
         event=event,
         payloads=tuple(filter(None, (*own_payloads, *earlier.payloads))),
         documents=documents,
-        has_key=bool(key),
+        has_key=bool(request.idempotency_key),
         pages=earlier.pages,
     )
 
@@ -447,7 +450,10 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
     follows = None
     if request.after is not None:
         follows = follow_on(store, request.after, request)
-    submission = build_submission(request, settings, follows)
+    job_id = None
+    if request.idempotency_key:
+        job_id = store.job_ids.derive(request.tenant, request.idempotency_key)
+    submission = build_submission(request, settings, follows, job_id)
     if store.connection.sealing.is_sealed(request.tenant):
         event = submission.event.model_copy(update={"title": HIDDEN_TITLE})
         submission = replace(submission, event=event)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobSubmitted
-from handoff_queue.shared.types.ids import JobId, derive_job_id
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
@@ -83,10 +83,6 @@ class EvaluationJob:
     """Idempotency key, from which the id of the job follows."""
     request: Request
 
-    @property
-    def job_id(self) -> JobId:
-        return derive_job_id(self.request.tenant, self.key)
-
 
 @dataclass(slots=True)
 class JobRunner:
@@ -136,8 +132,8 @@ class JobRunner:
             if not results:
                 time.sleep(POLL_EVERY_S)
             for job, result in results:
-                del self.running[job.job_id]
-                self.budget = self.budget.with_ended_job(job.job_id, _get_microusd(result))
+                del self.running[JobId(result.job_id)]
+                self.budget = self.budget.with_ended_job(result.job_id, _get_microusd(result))
                 yield job, result
 
     def _start_jobs(self) -> None:
@@ -149,15 +145,16 @@ class JobRunner:
         """
         while self.waiting and len(self.running) < self.budget.slots:
             job = self.waiting[0]
-            submitted = self._find_submission(job)
+            job_id = self.client.store.job_ids.derive(job.request.tenant, job.key)
+            submitted = self._find_submission(job, job_id)
             limit = submitted.limits.max_microusd if submitted else self.budget.next_limit
             if limit == 0:
                 return
             if submitted is None:
                 self._submit(job, limit)
             self.waiting.popleft()
-            self.running[job.job_id] = job
-            self.budget = self.budget.with_reserved_job(job.job_id, limit)
+            self.running[job_id] = job
+            self.budget = self.budget.with_reserved_job(job_id, limit)
 
     def _submit(self, job: EvaluationJob, limit: int | None) -> None:
         """Submit a job with a cost limit. It shares no runs, because each trial is a sample."""
@@ -184,20 +181,20 @@ class JobRunner:
                 results.append((job, self.client.result(job_id)))
         return results
 
-    def _find_submission(self, job: EvaluationJob) -> JobSubmitted | None:
+    def _find_submission(self, job: EvaluationJob, job_id: JobId) -> JobSubmitted | None:
         """Return the first event of a job that an earlier run of this evaluation has
         submitted. None: there is no such job.
 
         Raises:
             UserError: that job has another request.
         """
-        first = self.client.store.journal.read_first_events([job.job_id]).get(job.job_id)
+        first = self.client.store.journal.read_first_events([job_id]).get(job_id)
         if not isinstance(first, JobSubmitted):
             return None
         submission = self.client.submission(job.request).event
         if not submission.is_same_request(first.model_copy(update={"limits": submission.limits})):
             raise UserError(
-                f"{job.job_id} has this name and another request: repeat the earlier command, or"
+                f"{job_id} has this name and another request: repeat the earlier command, or"
                 " choose a new name"
             )
         return first

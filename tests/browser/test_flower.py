@@ -180,7 +180,7 @@ def all_contain(words: list[str], row_texts: list[str]) -> bool:
 
 
 def job_in(row: str) -> str:
-    match = re.search(r"j-[0-9a-f]{12}", row)
+    match = re.search(r"j-[a-z2-7]{16}", row)
     return match[0] if match else ""
 
 

@@ -244,7 +244,7 @@ def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
         )
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == INTERRUPTED
-        job_id = re.findall(r"handoff retry (j-[0-9a-f]+)", read_until(terminal, "continues it"))[
+        job_id = re.findall(r"handoff retry (j-[a-z2-7]+)", read_until(terminal, "continues it"))[
             -1
         ]
 

@@ -96,7 +96,7 @@ EXIT_CODES = {
 """Page and command -> the exit code that the page states, if it is not 0."""
 INTERRUPTED_WORKER = 1
 """Celery's exit code of a worker after Ctrl-C."""
-JOB = re.compile(r"JOB|j-[0-9a-f]{12}")
+JOB = re.compile(r"JOB|j-(?:[a-z2-7]{16}|[0-9a-f]{12})")
 LETTER = "1f0c2a9e"
 API_TOKEN = "5d1f0c2a9e77"
 FLOWER_FILE = "/var/lib/flower/state"

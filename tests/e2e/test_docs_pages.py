@@ -26,7 +26,7 @@ from tests.e2e.test_cli_up import exported
 from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
-JOB = re.compile(r"\bj-[0-9a-f]{12}\b")
+JOB = re.compile(r"\bj-(?:[a-z2-7]{16}|[0-9a-f]{12})\b")
 GATE_FILES = {"notes/plans.md": "markdown", "prices.csv": "csv", "gates.yaml": "yaml"}
 """File that the page about gates shows -> the language of its sample."""
 SERVERS = {"handoff serve": DEFAULT_PORT, "uvicorn backend:app": 8000}

@@ -29,7 +29,7 @@ TRANSCRIPTS = [
     or (sample.page == "docs/get-started/offline.md" and sample.heading == "1. Run one job")
 ]
 """Samples that show the output of the first `handoff run`."""
-NAME = r"j-[0-9a-f]{12}|redis://\S+|/\S+(?=/\.handoff/)|\w+:\d+(?=\s|$)"
+NAME = r"j-(?:[a-z2-7]{16}|[0-9a-f]{12})|redis://\S+|/\S+(?=/\.handoff/)|\w+:\d+(?=\s|$)"
 """Ids, addresses, folders and processes differ in each run."""
 FIGURE = re.compile(rf"{NAME}|[\d,.]*\d")
 NAME_OR_SECONDS = re.compile(rf"{NAME}|\d+\.\d+")

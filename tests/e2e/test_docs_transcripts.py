@@ -27,7 +27,7 @@ ENDED = re.compile(
     r"^(?P<name>\w+)(?: \(\w+\))?: ok, (?P<work>.+), (?P<tokens>[\d,]+) tokens$", re.MULTILINE
 )
 """A line of the progress about a handoff that has ended."""
-IS_OF_ONE_RUN = re.compile(r"j-[0-9a-f]{12}|^\$ |^starting a private Redis")
+IS_OF_ONE_RUN = re.compile(r"j-(?:[a-z2-7]{16}|[0-9a-f]{12})|^\$ |^starting a private Redis")
 """A line with the id of a job, a typed command, or the start of a private system."""
 CELLS = re.compile(
     r"^(?P<name>\w+\.1) +\w+ +ok +(?P<work>\d+) +(?P<tokens>[\d,]+) +(?P<output>[\d,]+) ",

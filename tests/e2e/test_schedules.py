@@ -23,7 +23,7 @@ from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.cron import find_last_slot
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
+from handoff_queue.supervisor.client.schedule_decisions import build_slot_key
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system
@@ -93,7 +93,8 @@ def test_each_slot_makes_one_job_when_all_supervisors_are_killed(
     wait_until(lambda: is_done(jobs, name), timeout_s=120, expected="the jobs of all slots")
 
     schedule = stored_schedule(jobs, name).schedule
-    of_slots = [derive_slot_job_id(schedule, slot) for slot in slots]
+    job_ids = jobs.store.job_ids
+    of_slots = [job_ids.derive(schedule.tenant, build_slot_key(schedule, slot)) for slot in slots]
     started = {job.job_id: job for job in jobs.newest(100) if job.title == request.text}
     assert set(of_slots) == set(started)
     assert {job.status for job in started.values()} == {JobStatus.OK}

@@ -32,7 +32,7 @@ PAYLOAD_KEYS = [
     for name in spans(row[0])
 ]
 PLACEHOLDERS = {
-    "JOB": "j-[0-9a-f]{12}",
+    "JOB": "j-(?:[a-z2-7]{16}|[0-9a-f]{12})",
     "HANDOFF": "[a-z.0-9]+",
     "DIGEST": "[0-9a-f]{64}",
     "SCHEDULE": "[0-9a-f]{12}",

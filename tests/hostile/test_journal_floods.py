@@ -46,7 +46,7 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, make_ref
-from handoff_queue.shared.types.ids import JobId, StepId, derive_job_id
+from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import compute_digest
 from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
@@ -394,8 +394,8 @@ def test_an_entry_without_a_space_has_the_same_time_for_all_readers(store: Store
 
 
 def test_a_journal_without_a_job_counts_for_nothing(store: Store) -> None:
-    """The id of a job with an idempotency key can be computed."""
-    job_id = derive_job_id("acme", "a key")
+    """A client may compute the id of a job with an idempotency key in advance."""
+    job_id = store.job_ids.derive("acme", "a key")
     store.connection.redis.rpush(keys.log(job_id), NOT_AN_EVENT)
     store.connection.redis.expire(keys.log(job_id), 60)
 

@@ -18,7 +18,7 @@ _PATTERNS = {
     rf'\b{_USER}(?= via cli)|(?<="name": )"{_USER}"': "<user>",
     r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?": "<time>",
     r"\b1[789]\d{8}(\.\d+)?\b": "<unix time>",
-    r"\bj-[0-9a-f]{12}\b": "<job id>",
+    r"\bj-(?:[a-z2-7]{16}|[0-9a-f]{12})\b": "<job id>",
     r"\bcompare-[0-9a-f]{6}\b": "<comparison>",
     r"\b[0-9a-f]{64}\b": "<digest>",
     r"\b[0-9a-f]{32}\b": "<trace id>",

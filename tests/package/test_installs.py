@@ -281,7 +281,7 @@ def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_vers
 
     output = services[end].output_of(f"{redis_url}?prefix=team", submit)
 
-    assert re.fullmatch("j-[0-9a-f]{12}\n", output)
+    assert re.fullmatch("j-[a-z2-7]{16}\n", output)
     with redis.Redis.from_url(redis_url, decode_responses=True) as store:
         keys = store.keys()
     assert keys

@@ -18,7 +18,7 @@ from opentelemetry.trace import Status, StatusCode
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ADVANCE, SPECIALIST_PREFIX
 
-_JOB = re.compile(r"j-[0-9a-f]{12}")
+_JOB = re.compile(r"j-(?:[a-z2-7]{16}|[0-9a-f]{12})")
 
 
 class CelerySpans(CeleryInstrumentor):

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import JobId, derive_job_id
 from handoff_queue.shared.types.schedule import MAX_WAITING, Missed, Overlap, Schedule
 from handoff_queue.supervisor.client.schedule_decisions import (
+    build_slot_key,
     decide_next,
-    derive_slot_job_id,
     record_start,
     set_paused_state,
     skip_slot,
@@ -29,6 +29,10 @@ def a_schedule(**changes: Any) -> Schedule:
     first = {"id": "0123456789ab", "name": "news", "tenant": "default", "title": "What is new?"}
     times = {"cron": "* * * * *", "created_at": NOON - 1, "next_slot": NOON}
     return Schedule(**{**first, **times, **changes})
+
+
+def id_of_slot(schedule: Schedule, slot: int) -> JobId:
+    return derive_job_id(b"a secret", schedule.tenant, build_slot_key(schedule, slot))
 
 
 @dataclass
@@ -52,7 +56,7 @@ class World:
 
     def _step(self, schedule: Schedule) -> Schedule:
         if schedule.starting is not None:
-            job_id = derive_slot_job_id(schedule, schedule.starting.slot)
+            job_id = id_of_slot(schedule, schedule.starting.slot)
             self.stored[job_id] = 1  # the journal takes the first event of a job once
             return record_start(schedule, schedule.starting.slot, job_id)
         taken = take_due_slots(schedule, self.now)
@@ -103,7 +107,7 @@ def test_every_slot_starts_exactly_once_for_any_pattern_of_restarts(
     world.run_to_the_end()
 
     slots = range(NOON, int(world.now) + 1, MINUTE)
-    assert set(world.stored) == {derive_slot_job_id(schedule, slot) for slot in slots}
+    assert set(world.stored) == {id_of_slot(schedule, slot) for slot in slots}
     assert world.schedule.started == len(slots)
 
 
@@ -116,7 +120,7 @@ def test_no_slot_starts_twice_and_every_started_job_is_noted(
     world.run_to_the_end()
 
     slots = range(NOON, int(world.now) + 1, MINUTE)
-    assert set(world.stored) <= {derive_slot_job_id(schedule, slot) for slot in slots}
+    assert set(world.stored) <= {id_of_slot(schedule, slot) for slot in slots}
     assert world.schedule.started == len(world.stored)
 
 

@@ -20,11 +20,11 @@ from handoff_queue.shared.types.errors import BudgetSpent, UnknownSchedule, User
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.schedule import Missed, Overlap
+from handoff_queue.shared.types.schedule import Missed, Overlap, Schedule
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.cron import find_last_slot, next_slot
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.schedule_decisions import derive_slot_job_id
+from handoff_queue.supervisor.client.schedule_decisions import build_slot_key
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.engine import schedule_starter
 from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
@@ -63,6 +63,10 @@ def jobs_of(identity: str, redis_url: str, folder: Path) -> Iterator[Client]:
         yield jobs
     finally:
         jobs.close()
+
+
+def id_of_slot(jobs: Client, schedule: Schedule, slot: int) -> JobId:
+    return jobs.store.job_ids.derive(schedule.tenant, build_slot_key(schedule, slot))
 
 
 def stored(jobs: Client, name: str = "news") -> StoredSchedule:
@@ -114,7 +118,7 @@ def test_a_due_slot_starts_one_job_with_the_documents_of_the_schedule(
     starter.start_due()
     starter.start_due()
 
-    job_id = derive_slot_job_id(stored(jobs).schedule, slot)
+    job_id = id_of_slot(jobs, stored(jobs).schedule, slot)
     submitted = jobs.store.journal.read(job_id)[0].event
     assert started_jobs(jobs) == {job_id}
     assert isinstance(submitted, JobSubmitted)
@@ -143,7 +147,7 @@ def test_a_supervisor_that_dies_anywhere_leaves_one_job_for_each_slot(
         end_all(jobs)
     start_all(jobs, len(slots))
 
-    assert started_jobs(jobs) == {derive_slot_job_id(schedule, slot) for slot in slots}
+    assert started_jobs(jobs) == {id_of_slot(jobs, schedule, slot) for slot in slots}
     assert jobs.schedule("news").started == len(slots)
 
 

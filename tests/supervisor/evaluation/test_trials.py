@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import create_job_id
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.review import Criterion, Rubric
 from handoff_queue.supervisor.client.job_result import JobResult
@@ -35,7 +36,7 @@ def test_the_jobs_of_an_evaluation_with_a_deadline_go_through_batches(
     (trial,) = plan.trials
     job = plan.build_job(trial)
     if is_of_the_grader:
-        answered = JobResult(job_id=job.job_id, status=JobStatus.OK, answer="By layers.")
+        answered = JobResult(job_id=create_job_id(), status=JobStatus.OK, answer="By layers.")
         job = plan.build_grader_job(trial, answered)
     request = job.request
     check_request(request, SETTINGS)

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.audit import Actor
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.ids import JobId, derive_job_id
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import ROUTERS
 from tests.doubles.jobs import a_job
@@ -165,8 +165,8 @@ def test_tenants_have_separate_idempotency_keys(jobs: Client, client_with: Clien
     other = globex.post("/v1/jobs", json={"text": "Another"}, headers=key).json()["job_id"]
 
     assert (job_of_acme, other) == (
-        derive_job_id("acme", "order-7"),
-        derive_job_id("globex", "order-7"),
+        jobs.store.job_ids.derive("acme", "order-7"),
+        jobs.store.job_ids.derive("globex", "order-7"),
     )
 
 

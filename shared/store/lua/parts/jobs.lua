@@ -29,7 +29,8 @@ end
 
 -- Return whether a text is the id of a job.
 local function is_job_id(id)
-  return #id == 14 and string.find(id, '^j%-[0-9a-f]+$') ~= nil
+  return #id == 18 and string.find(id, '^j%-[a-z2-7]+$') ~= nil
+    or #id == 14 and string.find(id, '^j%-[0-9a-f]+$') ~= nil
 end
 
 local function id_of(job)
