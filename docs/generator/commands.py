@@ -27,7 +27,7 @@ INTRODUCTION = """\
 # Commands
 
 Each command has `--help` (`-h`), and `handoff help` describes all commands. [The command line](command-line.md) describes exit codes, durations and output formats.
-In the examples, `j-0123456789ab` is the id of a job. The beginning of an id is enough if no other job's id begins with it.
+In the examples, `j-k5tq2wbz7x3mhd4n` is the id of a job. The beginning of an id is enough if no other job's id begins with it.
 """  # noqa: E501 - lines of a text
 
 

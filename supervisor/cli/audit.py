@@ -37,7 +37,7 @@ def audit(
     schedules and notes of the memory, or delete jobs and tenants. Refused commands and
     messages are there, too, which no user caused.
 
-    handoff audit j-0123456789ab
+    handoff audit j-k5tq2wbz7x3mhd4n
     """
     if job is None:
         entries = connect_to_broker().audit(count=count)

@@ -58,7 +58,7 @@ def cancel(
 
     The results so far are kept, and `handoff retry` continues the job.
 
-    handoff cancel j-0123456789ab j-ba9876543210
+    handoff cancel j-k5tq2wbz7x3mhd4n j-w4hr7dzn5obx2ugk
 
     handoff cancel --all --status queued --tenant team-a --older-than 2h
     """

@@ -122,7 +122,7 @@ def compare(
     With two jobs, such as a job and its fork, nothing runs: the command prints both side by
     side.
 
-    handoff compare j-0123456789ab j-abcdef012345
+    handoff compare j-k5tq2wbz7x3mhd4n j-m3vfa6yc2pkq7e5t
     """
     if other is not None:
         _check_only_json(list_given_options(context))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 _JOB_ARGUMENT = typer.Argument(
-    metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
+    metavar="JOB", help="A job id, such as j-k5tq2wbz7x3mhd4n, or its unique beginning."
 )
 Job = Annotated[str, _JOB_ARGUMENT]
 OptionalJob = Annotated[str | None, _JOB_ARGUMENT]

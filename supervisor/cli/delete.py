@@ -55,7 +55,7 @@ def delete(
     that no other job holds. Open jobs are cancelled first, which needs a supervisor. The same
     command continues an interrupted deletion.
 
-      handoff delete j-0123456789ab
+      handoff delete j-k5tq2wbz7x3mhd4n
 
       handoff delete --tenant initech --yes
     """

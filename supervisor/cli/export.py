@@ -38,7 +38,7 @@ def export(
     list of documents. It has no key of this machine. The file of a tenant has one line for each
     job and each schedule, and a last line with the counts.
 
-      handoff export j-0123456789ab --output job.json
+      handoff export j-k5tq2wbz7x3mhd4n --output job.json
 
       handoff export --tenant acme --output acme.jsonl
     """

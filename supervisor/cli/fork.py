@@ -62,9 +62,9 @@ def fork(
     the other fields of the files that differ. A fork of a fork keeps the files of the first fork,
     and the command names them. Files of --specialists replace those with the same name.
 
-    handoff fork j-0123456789ab --from write --task "Write one page"
+    handoff fork j-k5tq2wbz7x3mhd4n --from write --task "Write one page"
 
-    `handoff compare j-0123456789ab j-abcdef012345` shows both jobs.
+    `handoff compare j-k5tq2wbz7x3mhd4n j-m3vfa6yc2pkq7e5t` shows both jobs.
     """
     from handoff_queue.supervisor.cli.request_options import build_new_limits
     from handoff_queue.supervisor.client.forks import ForkOptions, find_files_of_fork

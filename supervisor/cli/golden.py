@@ -61,7 +61,7 @@ def golden(
     a source, if the answer of the job does. A job without any check gets the default rubric. The
     documents are written to a folder next to the file, with the id as its name.
 
-    handoff golden add j-0123456789ab --to golden.jsonl --id resale
+    handoff golden add j-k5tq2wbz7x3mhd4n --to golden.jsonl --id resale
     """
     from handoff_queue.supervisor.evaluation.golden_set import build_case, check_paths, read_golden
 

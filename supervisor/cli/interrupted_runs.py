@@ -63,8 +63,8 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
     """
     if not is_job_id_prefix(text):
         raise UserError(
-            f"{text!r:.82} is not a job id: copy an id such as j-0123456789ab, which the command of"
-            " the job printed"
+            f"{text!r:.82} is not a job id: copy an id such as j-k5tq2wbz7x3mhd4n, which the"
+            " command of the job printed"
         )
     matches: list[JobId] = []
     for name in find_kept_jobs(settings):

@@ -48,8 +48,10 @@ LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
 _MAX_TITLE_CHARS = 60
 """Most characters of a title in the list."""
-_NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
-_WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
+_ID_CHARS = 18
+"""Characters of the id of a job: see `create_job_id`."""
+_NARROW_HEADER = f"{'job':<{_ID_CHARS}}  {'status':<9}  submitted"
+_WIDE_HEADER = f"{_NARROW_HEADER:<50}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
 
 
 def format_header(columns: int) -> str:
@@ -68,7 +70,7 @@ def iterate_job_lines(job: JobInfo, columns: int) -> Iterator[str]:
     tokens = job.input_tokens + job.output_tokens
     at_most = job.cut_calls > 0
     cost = format_money(to_usd(job.cost_microusd), at_most=at_most)
-    start = f"{job.job_id}  {job.status:<9}  {format_clock(job.submitted_at)}"
+    start = f"{job.job_id:<{_ID_CHARS}}  {job.status:<9}  {format_clock(job.submitted_at)}"
     if columns >= LINE_COLUMNS:
         token_text = f"{AT_MOST if at_most else ''}{tokens:,}"
         line = f"{start}  {job.turns:>7,}  {token_text:>14}  {cost:>12}  "

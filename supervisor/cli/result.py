@@ -37,7 +37,7 @@ def result(
     With `--output`, a workflow with `for_each` writes one row per item to a file. While the
     job runs, the file has the rows so far.
 
-      handoff result j-0123456789ab --output rows.csv
+      handoff result j-k5tq2wbz7x3mhd4n --output rows.csv
     """
     from handoff_queue.supervisor.cli.follow_job import print_outcome
 

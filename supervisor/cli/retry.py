@@ -77,7 +77,7 @@ def retry(
     An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps.
     Finished steps are not paid for again, and earlier spending still counts.
 
-      handoff retry j-0123456789ab --max-usd 2
+      handoff retry j-k5tq2wbz7x3mhd4n --max-usd 2
 
     Without HANDOFF_REDIS_URL, the command continues a `handoff run` that was interrupted on
     this machine, and prints its result.

@@ -26,7 +26,7 @@ def say(
     An agent that runs takes the message once, before its next turn. An agent that starts later
     has the message in its task. `handoff show JOB` says at which turn an agent took it.
 
-    handoff say j-0123456789ab "Ignore prices before 2020." --step read
+    handoff say j-k5tq2wbz7x3mhd4n "Ignore prices before 2020." --step read
     """
     jobs, job_id = connect_and_find_job(job)
     receipt = jobs.say(job_id, text, step)

@@ -35,7 +35,7 @@ def show(
 
     A long job shows its most important handoffs.
 
-      handoff show j-0123456789ab --handoff check_0107.1
+      handoff show j-k5tq2wbz7x3mhd4n --handoff check_0107.1
     """
     if full and handoff:
         raise UserError("--full and --handoff exclude each other: leave out one option")

@@ -59,7 +59,7 @@ def trace(
     The page needs no network and no other file. It contains turns and tool calls if the
     workers keep them (HANDOFF_KEEP_TURNS).
 
-      handoff trace j-0123456789ab
+      handoff trace j-k5tq2wbz7x3mhd4n
 
       handoff trace job.json -o job.html
     """

@@ -94,5 +94,5 @@ def get_only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
 
 def _build_invalid_id_error(text: object) -> UnknownJob:
     return UnknownJob(
-        f"{text!r:.82} is not a job id, such as j-0123456789ab", command="handoff list"
+        f"{text!r:.82} is not a job id, such as j-k5tq2wbz7x3mhd4n", command="handoff list"
     )

@@ -415,7 +415,7 @@ def check_request(request: Request, settings: Settings) -> None:
     if request.after is not None and not is_job_id(request.after):
         raise UserError(
             f"{request.after!r:.80} is not a job id: set after (--after) to an id such as"
-            " j-0123456789ab"
+            " j-k5tq2wbz7x3mhd4n"
         )
     if request.on_end is not None:
         end_task = parse_end_task(request.on_end)

@@ -443,7 +443,7 @@ def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
 async def _find_visible_job(
     caller: Annotated[Caller, Depends(authenticate_caller)],
     state: SharedState,
-    job_id: Annotated[str, Path(examples=["j-0123456789ab"], description="The id of the job.")],
+    job_id: Annotated[str, Path(examples=["j-k5tq2wbz7x3mhd4n"], description="The id of the job.")],
 ) -> JobId:
     return await run_in_threadpool(check_visible, caller, state.store, job_id)
 

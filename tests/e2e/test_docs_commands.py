@@ -77,11 +77,12 @@ LINES_RUN_ELSEWHERE = {
         'handoff run "Which licence has Qdrant?" --docs examples/vector-databases'
         " --workflow librarian.yaml"
     ): "tests/e2e/test_memory.py",
-    "handoff approve j-0123456789ab --question 14": "tests/e2e/test_call_approvals.py",
-    """handoff approve j-0123456789ab --question 14 --arguments '{"to": "ann@example.com"}'""": (
-        "tests/e2e/test_call_approvals.py"
-    ),
-    'handoff reject j-0123456789ab --question 15 --note "Not to this customer."': (
+    "handoff approve j-k5tq2wbz7x3mhd4n --question 14": "tests/e2e/test_call_approvals.py",
+    (
+        "handoff approve j-k5tq2wbz7x3mhd4n --question 14"
+        """ --arguments '{"to": "ann@example.com"}'"""
+    ): "tests/e2e/test_call_approvals.py",
+    'handoff reject j-k5tq2wbz7x3mhd4n --question 15 --note "Not to this customer."': (
         "tests/e2e/test_call_approvals.py"
     ),
 }

@@ -66,7 +66,7 @@ def format_quote(quote: Quote) -> str:
 def format_headline(view: JobView) -> str:
     """Return the headline of a job.
 
-    Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
+    Example: `j-k5tq2wbz7x3mhd4n  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
     $0.5000`.
     """
     if view.job is None or view.state is None:

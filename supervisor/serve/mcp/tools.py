@@ -49,7 +49,7 @@ class _Arguments(BaseModel):
 class JobArguments(_Arguments):
     """A job."""
 
-    job_id: Annotated[str, Field(description="The id of the job.", examples=["j-0123456789ab"])]
+    job_id: Annotated[str, Field(description="The id of the job.", examples=["j-k5tq2wbz7x3mhd4n"])]
 
 
 class ResultArguments(JobArguments):

@@ -95,7 +95,7 @@ def test_a_text_that_cannot_begin_an_id_is_refused_with_an_example(
 ) -> None:
     submit_jobs(broker, 1)
 
-    with pytest.raises(UnknownJob, match="is not a job id, such as j-0123456789ab"):
+    with pytest.raises(UnknownJob, match="is not a job id, such as j-k5tq2wbz7x3mhd4n"):
         find_job(broker.store, text)
 
 
