@@ -81,7 +81,7 @@ ROOMS = (
 
 
 def is_supported() -> bool:
-    """Return whether this Python, kernel and sandbox can fork on order. Some builds and
+    """Return whether this Python, kernel and sandbox can fork on demand. Some builds and
     seccomp profiles cannot.
     """
     try:

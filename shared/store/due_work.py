@@ -20,7 +20,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 MAX_AT_ONCE = 100
-"""Batches to cancel that one look returns."""
+"""Most batches to cancel that one call returns."""
 MAX_SWEPT = 200
 """Entries of each kind that one sweep reads."""
 ACTED_WITHIN_S = 1.5

@@ -94,7 +94,7 @@ MAX_BYTES_OF_EACH = 1_000_000
 POLL_FOR_S = 60.0
 """Seconds without a blocking read after one whose answer was too long."""
 POLL_EVERY_S = 0.25
-"""Seconds between two looks at the lengths of the journals in that time."""
+"""Seconds between two reads of the lengths of the journals in that time."""
 MAX_RETRY_DELAY_MS = 300_000
 """Longest time between two evaluations of a job whose evaluations fail. A process of another
 version or an operator may repair the job in that time.

@@ -1,7 +1,11 @@
 """The first arguments of the Lua scripts with more than six arguments by position.
 
 Each script gives its arguments the names of these fields, in the same order. A caller passes them
-by name, and appends the lists that follow them.
+by name, and appends the lists that follow them. Fields with the same name mean the same:
+
+- `handoff`, `fence`: the id of the handoff, and the word that proves its claim.
+- `lease_ms`: milliseconds that the claim is valid without a renewal.
+- `keep_ms`: milliseconds that Redis keeps the job after its deadline.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ class ClaimArguments(NamedTuple):
     worker: str
     lease_ms: int
     most_claims: int
+    """Most claims without progress. The next claim may only end the handoff as failed."""
     keep_ms: int
     deadline: int
     """Unix time in ms; 0: none."""
@@ -78,6 +83,7 @@ class TurnArguments(NamedTuple):
     worst_json: str
     """Upper bound of the next call as JSON; empty: none."""
     doing: str
+    """Activity of the agent in words, for `watch`."""
     known: int
     """Number of checkpoints that the claim knows to be stored."""
     tools: int
@@ -116,12 +122,16 @@ class BeginEvaluationArguments(NamedTuple):
     version: int
     """The events after this version are read."""
     most_events: int
+    """Most events that the script returns."""
     most_evaluations: int
+    """Evaluations that never ended, in a row, after which the script refuses another one."""
     frozen_ms: int
+    """Age in ms after which the process of an evaluation counts as frozen."""
     together_ms: int
+    """Time in ms within which evaluations count as one."""
     lease_ms: int
     wants_ends: int
-    """1 or 0."""
+    """1 to return the ends of handoffs, which a check of signatures needs, or 0."""
     most_bytes: int
     """Most bytes of the events."""
 

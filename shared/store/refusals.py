@@ -22,13 +22,13 @@ from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
 MAX_READ = 128
-"""Most entries that one look reads: Redis's log has no more by default."""
+"""Most entries that one call reads: Redis's log has no more by default."""
 READ_AT_ONCE = 8
 """Entries by which one read of the log is longer than the read before. An entry has a whole name of
-a key, which can have 128 MB or more. So a look reads few entries at first.
+a key, which can have 128 MB or more. So a call reads few entries at first.
 """
 MAX_READ_CHARS = 1_000_000
-"""Characters of the entries after which a look reads no more. It then empties Redis's log, because
+"""Characters of the entries after which a call reads no more. It then empties Redis's log, because
 `maxmemory` does not count its memory.
 """
 MAX_OF_USER = 10
@@ -42,7 +42,7 @@ MAX_CHARS = 200
 MAX_DETAIL_CHARS = 2_000
 """Most characters of a worker's reason."""
 MAX_REPORTS = 1_000
-"""Reports of workers that one look moves."""
+"""Most reports of workers that one call moves."""
 MAX_REPORT_BYTES = 20_000
 """Bytes of the longest report. A longer one is dropped."""
 _COPIED = b"copied"
@@ -123,7 +123,7 @@ class Refusals:
     def copy_commands(self) -> int:
         """Copy the new entries of Redis's log into the audit streams, and return their number. Of
         a flood, count the entries that were lost, and those after the first ones of each user. The
-        work of one look has a limit. If this user may not read the log, do nothing from then on.
+        work of one call has a limit. If this user may not read the log, do nothing from then on.
 
         Raises:
             StoreUnavailable: Redis is unreachable.

@@ -49,8 +49,8 @@ def parse_figure(value: bytes | None) -> int | None:
 
 
 def parse_time(value: bytes | None) -> float | None:
-    """Return a stored time in Unix seconds, from Unix milliseconds. None: it is missing, or no
-    calendar has it. A worker that was taken over may have written it.
+    """Return a stored time in Unix seconds, from Unix milliseconds. None: it is missing, negative,
+    or after `LATEST_TIME_S`. A worker that was taken over may have written it.
     """
     ms = parse_figure(value)
     if ms is None:
@@ -59,8 +59,8 @@ def parse_time(value: bytes | None) -> float | None:
 
 
 def convert_score(ms: float) -> float | None:
-    """Return a time in Unix seconds, from the score of a member in Unix milliseconds. None: no
-    calendar has it. A worker that was taken over may have written infinity.
+    """Return a time in Unix seconds, from the score of a member in Unix milliseconds. None: it is
+    negative, or after `LATEST_TIME_S`. A worker that was taken over may have written infinity.
     """
     if 0 <= ms / 1000 <= LATEST_TIME_S:
         return ms / 1000

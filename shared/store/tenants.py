@@ -31,7 +31,9 @@ from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.ids import JobId
 
 MARK_S = 3_600
-"""Seconds for which used documents are noted after a look began. A look takes minutes."""
+"""Seconds for which used documents are noted after a read of all jobs began. The read takes
+minutes.
+"""
 AT_ONCE = 500
 """Jobs, documents or fields in one round trip."""
 _SEPARATOR = "\t"

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 PURPOSE = "handoff-queue/1"
 """Beginning of everything that is signed."""
-LOOK_EVERY_S = 1.0
-"""Seconds between two looks at the files of keys."""
+CHECK_EVERY_S = 1.0
+"""Seconds between two checks of the files of keys."""
 MAX_SIGNATURE_CHARS = 120
 """Characters of a signature, or of one code."""
 _DECIDERS, _READERS = "-deciders", "-readers"
@@ -117,13 +117,13 @@ class _Watched:
         self._seen: tuple[int, int, int] | None = None
 
     def has_changed(self, *, at_once: bool = False) -> bool:
-        """Return whether the file has changed since the last look.
+        """Return whether the file has changed since the last check.
 
         Args:
-            at_once: True to look now; otherwise at most one look is made in `LOOK_EVERY_S`.
+            at_once: True to check now; otherwise at most one check is made in `CHECK_EVERY_S`.
         """
         now = time.monotonic()
-        if not at_once and now - self._looked_at < LOOK_EVERY_S:
+        if not at_once and now - self._looked_at < CHECK_EVERY_S:
             return False
         self._looked_at = now
         try:

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
 JOBS_AT_ONCE = 100
 LOOK_AGAIN_S = 0.2
-"""Seconds between two looks at jobs that were cancelled and have not ended."""
+"""Seconds between two checks of the jobs that were cancelled and have not ended."""
 OPEN = frozenset(status for status in JobStatus if not status.has_ended)
 
 

@@ -72,7 +72,7 @@ class EvaluationBudget:
 
 
 POLL_EVERY_S = 0.1
-"""Seconds between two looks for ended jobs."""
+"""Seconds between two searches for ended jobs."""
 
 
 @dataclass(frozen=True, slots=True)

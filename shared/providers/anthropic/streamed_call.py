@@ -38,7 +38,7 @@ REST_WITHIN_S = 2 * MAX_POLL_DELAY_S
 """Longest time in seconds between a complete reply and the end of its body. Only after its end
 the connection can serve another call. Usually the end has arrived already.
 """
-_PAID = ("message_start", "message_delta")
+_EVENTS_WITH_USAGE = ("message_start", "message_delta")
 """Events that report usage."""
 
 Client = (
@@ -62,7 +62,7 @@ class StreamedCall:
         self._reply: ModelReply | None = None
         self._end: ModelReply | BaseException | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
-        """Gets an item when the waiting thread must check the exchange."""
+        """Gets an item when the waiting thread must check the state of the call."""
 
     def wait(
         self, on_progress: Callable[[CallProgress], None], every_s: Callable[[], float]
@@ -106,7 +106,7 @@ class StreamedCall:
                 )
 
     def give_up(self) -> None:
-        """End the exchange with the reply, if it is complete, or else with an error."""
+        """End the call with the reply, if it is complete, or else with an error."""
         self._end_with(self._reply or ModelUnreachable("the process ends"))
 
     def _end_with(self, end: ModelReply | BaseException) -> None:
@@ -181,7 +181,7 @@ class StreamedCall:
             partial_reply.take(event)
             if partial_reply.is_over:
                 break
-            if event.get("type") in _PAID:
+            if event.get("type") in _EVENTS_WITH_USAGE:
                 self._awake.put(None)
 
 

@@ -229,7 +229,7 @@ def follow(
     view = JobView(job_id)
     patience = ReconnectLimit(reconnect_for_s)
     refusal = ""
-    checked_at = float("-inf")  # time of the last look at the reasons to wait
+    checked_at = float("-inf")  # time of the last read of the reasons to wait
     while not view.has_ended:
         check()
         try:
