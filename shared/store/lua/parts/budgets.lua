@@ -384,8 +384,8 @@ end
 
 -- Note the amount of a call that does not fit the rest of a day, even after all reservations are
 -- released. Only the first call of a handoff is noted. No new job is accepted while less than that
--- amount is left (`daily_budgets.py`). Of several such calls the smallest counts, as long as it does
--- not fit either.
+-- amount is left (`daily_budgets.py`). Of several such calls the smallest counts, as long as it
+-- does not fit either.
 -- Closing roles do not count: they read all results, and their calls are larger than those that
 -- start a job.
 local function record_need(day, handoff_hash, closes, measure, wanted, left)
