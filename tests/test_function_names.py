@@ -40,9 +40,9 @@ wait wake walk warn watch withdraw work wrap write
 STATEMENTS = frozenset(
     """
 abbreviates accepts acts agree allows announces are asks caches can carries changes checks
-clears closes contains contradict contradicts costs decides denies depends differ differs does
+clears closes comes contains contradict contradicts costs decides denies depends differ differs does
 ends escapes exceeds exits fits frees gives had has holds includes is lacks leads leaves looks
-matches may means mentions names needs overlaps owns passes repeats resolves serves shares
+matches may means mentions names needs overlaps owns passes refuses repeats resolves serves shares
 should shows supports takes uses waits wants was will
 """.split()
 )
