@@ -312,7 +312,9 @@ for place = first_page, first_payload - 1 do
   redis.call('RPUSH', job .. ':fetched', ARGV[place])
 end
 -- A supervisor that refuses the first decision must not decide again: see `JournalGuard`.
-if status and not begun and decision.events > 0 then decision.fields.begun = integer(version + 1) end
+if status and not begun and decision.events > 0 then
+  decision.fields.begun = integer(version + 1)
+end
 version = append_trusted(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
