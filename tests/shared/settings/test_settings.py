@@ -191,14 +191,14 @@ def test_a_negative_number_of_seconds_is_refused_with_the_lower_bound(
     assert re.search(rf"{variable}: must be (at least|greater than) \d+, not -1$", refusal())
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "-1", "9" * 23, "9" * 5_000, "x"])
 @pytest.mark.parametrize("variable", NUMBERS)
 def test_a_number_outside_its_bounds_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv(variable, value)
+    for value in ("nan", "inf", "-inf", "1e400", "-1", "9" * 23, "9" * 5_000, "x"):
+        monkeypatch.setenv(variable, value)
 
-    assert variable in refusal()
+        assert variable in refusal(), value
 
 
 @pytest.mark.parametrize("value", ["canary\n", "canary\r\n", " canary", "can\nary", "canarý"])
