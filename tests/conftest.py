@@ -30,7 +30,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from tests import forked_processes
 from tests.fewer_messages import send_fewer_messages
 from tests.forked_test_processes import fork_test_processes
-from tests.property_settings import USUAL
+from tests.property_settings import USUAL, leave_out_constants_of_modules
 
 # The two suppressed checks measure the load of the machine. The suite's own timeout finds hangs.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -98,6 +98,8 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     send_fewer_messages(session.config)
+    if settings().derandomize:
+        leave_out_constants_of_modules()
 
 
 @pytest.hookimpl(wrapper=True)
