@@ -16,8 +16,8 @@ def measure(
 ) -> float:
     """Return the processor seconds of `work` on the machine of the limits.
 
-    A time above the limit is measured again, because other programs slow down the memory and the
-    caches of a processor, and not only its pace.
+    A time above the limit is measured again. Other programs also slow down the memory and the
+    caches of a processor, which its pace does not show.
 
     Args:
         limit_s: The limit of the test.

@@ -24,7 +24,7 @@ def leave_out_constants_of_modules() -> None:
 
     Hypothesis reads the constants of all imported modules of this repository. A run of one file
     would draw other cases than a run of all tests, and a change of any constant would change the
-    cases. To find the constants that a strategy permits, Hypothesis also checks each of them for
-    each strategy. This took three seconds of processor time in some tests.
+    cases. Hypothesis also compares all constants with each strategy, which took three seconds of
+    processor time in one test.
     """
     providers._get_local_constants = lambda: providers._local_constants  # stays empty
