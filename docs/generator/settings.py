@@ -50,7 +50,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "batch_poll_s": "supervisor, workers",
     },
     "Specialists and tools": {
-        "specialists_dirs": "workers; supervisors with HANDOFF_CHECK_SPECIALISTS",
+        "specialists_dirs": "workers; supervisors with keys",
         "check_specialists": "supervisors",
         "tools_dirs": "workers",
         "policy_file": "workers",

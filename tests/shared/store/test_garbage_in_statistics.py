@@ -56,7 +56,7 @@ BREAKS: dict[str, Break] = {
     "presence": lambda redis, garbage: redis.zadd(
         keys.SERVING, {garbage: time.time() * 1000 + 30_000}
     ),
-    "an announcement": lambda redis, garbage: redis.set(keys.worker("researcher", "w"), garbage),
+    "an announcement": lambda redis, garbage: redis.set(keys.worker(ROLE, "w"), garbage),
 }
 
 
@@ -72,7 +72,7 @@ def store_with_shared_keys(store: Store) -> Iterator[Store]:
             keys.BUCKETS,
             keys.OUTAGE,
             keys.SERVING,
-            keys.worker("researcher", "w"),
+            keys.worker(ROLE, "w"),
         ),
     )
 
