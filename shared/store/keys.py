@@ -364,7 +364,7 @@ def worker(agent: str, worker_id: str) -> str:
     return f"{PREFIX}worker:{agent}/{worker_id}"
 
 
-def announced(agent: str) -> str:
+def announced_workers(agent: str) -> str:
     """zset: worker with an announcement at `handoff:worker:AGENT/WORKER` -> Unix ms at which the
     announcement expires.
     """

@@ -138,8 +138,8 @@ def find_acting(
     """Return the specialists that have a tool or a task with effects.
 
     Args:
-        planned: specialists that a planner was offered. Those that no worker announces any more are
-            among the returned ones, because their tools are not known.
+        planned: specialists that a planner was offered. If no worker announces one of these now, it
+            counts as acting, because its tools are not known.
     """
     names = {*planned} - {*served, CHILD_JOB_SPECIALIST}
     for name, specialist in served.items():
@@ -203,7 +203,7 @@ class PresenceStore:
             specialist = _find_first_specialist(announcement)
             worker = announcement.worker
             pipe.set(keys.worker(specialist, worker), signed_text, ex=ANNOUNCED_FOR_S)
-            self._add_members(pipe, keys.announced(specialist), [worker])
+            self._add_members(pipe, keys.announced_workers(specialist), [worker])
             self._add_members(pipe, keys.SERVING, _build_members(announcement))
             pipe.execute()
 
@@ -213,7 +213,7 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             specialist = _find_first_specialist(announcement)
             pipe.delete(keys.worker(specialist, announcement.worker))
-            pipe.zrem(keys.announced(specialist), announcement.worker)
+            pipe.zrem(keys.announced_workers(specialist), announcement.worker)
             pipe.zrem(keys.SERVING, "", *_build_members(announcement))
             pipe.execute()
 
@@ -446,7 +446,10 @@ class PresenceStore:
         """Return the live workers that are announced under each of these specialists, in order."""
         if not specialists:
             return []
-        return [sorted(members) for members in self._list_members(map(keys.announced, specialists))]
+        return [
+            sorted(members)
+            for members in self._list_members(map(keys.announced_workers, specialists))
+        ]
 
     def _list_members(self, sets: Iterable[str]) -> list[list[str]]:
         """Return the members of sorted sets that have not expired."""
@@ -580,8 +583,8 @@ def parse_node(text: bytes | None) -> Node | None:
 
 
 def _find_first_specialist(announcement: Announcement) -> str:
-    """Return the first specialist that a worker serves, or else the first one that it cannot serve
-    on its machine.
+    """Return the first specialist of a worker. If the worker serves none, this is a specialist
+    that it cannot serve on its machine.
     """
     names = [*(spec.name for spec in announcement.specialists), *announcement.not_served, ""]
     return names[0]

@@ -127,10 +127,10 @@ def test_long_announcements_of_a_worker_hide_no_announcement_of_another_speciali
     redis, until_ms = store.connection.redis, int(store.connection.now() * 1000) + 10_000
     for number in range(5):
         redis.set(redis_keys.worker("analyst", f"a{number}"), b"{" * 60_000, ex=60)
-        redis.zadd(redis_keys.announced("analyst"), {f"a{number}": until_ms})
+        redis.zadd(redis_keys.announced_workers("analyst"), {f"a{number}": until_ms})
 
     assert list(served(store.connection, keys)) == ["researcher"]
-    redis.delete(redis_keys.announced("analyst"))
+    redis.delete(redis_keys.announced_workers("analyst"))
 
 
 def test_an_announcement_that_was_changed_after_signing_does_not_count(

@@ -236,7 +236,7 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
             attacker.set(keys.worker("analyst", name), b"{" * 2**20, ex=60)
         until_ms = (int(attacker.time()[0]) + 30) * 1000
         attacker.zadd(keys.SERVING, {"analyst/x": until_ms})
-        attacker.zadd(keys.announced("analyst"), dict.fromkeys(names, until_ms))
+        attacker.zadd(keys.announced_workers("analyst"), dict.fromkeys(names, until_ms))
     with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
         before = int(admin.info("stats")["total_net_output_bytes"])
 
@@ -244,7 +244,7 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
 
         read = int(admin.info("stats")["total_net_output_bytes"]) - before
         assert read <= MAX_READ_BYTES + 2 * READ_AT_ONCE
-        admin.delete(keys.SERVING, keys.announced("analyst"))
+        admin.delete(keys.SERVING, keys.announced_workers("analyst"))
         admin.delete(*(keys.worker("analyst", name) for name in names))
 
 

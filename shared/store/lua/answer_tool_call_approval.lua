@@ -8,8 +8,8 @@ local event, question, handoff = ARGV[1], ARGV[2], ARGV[3]
 local status, cancelled = unpack(redis.call('HMGET', job, 'status', 'cancelled'))
 if not status then return 0 end
 if cancelled or not has_value(cjson.decode(ARGV[4]), status) then return -1 end
--- Workers write the progress of all jobs, so the open questions there are for lists only.
--- Workers of other agents write neither the hash of the job nor the hash of the handoff.
+-- Workers write the progress of all jobs, so the open questions there are for lists only. Workers
+-- of other agents write neither the hash of the job nor the hash of the handoff.
 local is_decided = redis.call('HEXISTS', job, 'decided:' .. question) == 1
 local state = redis.call('HGET', handoff_key(job, handoff), 'state')
 if is_decided or not state or state == 'done' or state == 'dropped' then return -2 end

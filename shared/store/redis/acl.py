@@ -207,7 +207,7 @@ _EVERY_PROCESS = (
 """The check of every process whether Redis accepts writes, and look-ups of unknown handoffs. The
 keys differ: with a value in the key of the look-ups, every script that looks there would fail.
 """
-_ANNOUNCEMENTS = (keys.worker("*", "*"), keys.announced("*"))
+_ANNOUNCEMENTS = (keys.worker("*", "*"), keys.announced_workers("*"))
 _LABELS = f"{keys.METRICS}:*"
 _LINES = (keys.bucket_line("*"), keys.bucket_alive("*"), keys.BUCKETS)
 _FIGURES = (
@@ -375,7 +375,7 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector(("set", "del"), tuple(keys.worker(name, "*") for name in specialists)),
             Selector(
                 ("zadd", "zrem", "zremrangebyscore", "expire"),
-                tuple(map(keys.announced, specialists)),
+                tuple(map(keys.announced_workers, specialists)),
             ),
             Selector(("get", "set", "del"), _match_prefixes(specialists)),
             # no command that reads a wake-up, because it names the job of another

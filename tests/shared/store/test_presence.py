@@ -68,11 +68,11 @@ def test_workers_that_left_long_ago_are_not_looked_up(
     presence.announce(announcement_of("w1", a_spec()))
     name = a_spec().name
     store.connection.redis.zadd(keys.SERVING, {f"{name}/w1": 1})
-    store.connection.redis.zadd(keys.announced(name), {"w1": 1})
+    store.connection.redis.zadd(keys.announced_workers(name), {"w1": 1})
     presence.announce(announcement_of("w2", a_spec()))
 
     assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{name}/w2".encode()]
-    assert store.connection.redis.zrange(keys.announced(name), 0, -1) == [b"w2"]
+    assert store.connection.redis.zrange(keys.announced_workers(name), 0, -1) == [b"w2"]
 
 
 def test_a_leaving_worker_withdraws_its_announcement(store: Store, presence: PresenceStore) -> None:
@@ -133,14 +133,14 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
 def test_names_that_are_not_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
     presence.announce(announcement_of("w1", a_spec(name="researcher")))
     soon_ms = (store.connection.now() + 10) * 1_000
-    for key in (keys.SERVING, keys.announced("researcher")):
+    for key in (keys.SERVING, keys.announced_workers("researcher")):
         store.connection.redis.zadd(key, {b"\xff/\xfe": soon_ms, b"": soon_ms})
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
     assert "researcher" in store.presence.read_presence().queues
     assert sorted(store.presence.load_served_specialists()) == ["researcher"]
     assert len(store.presence.list_processes()) == 3
-    store.connection.redis.delete(keys.SERVING, keys.announced("researcher"), keys.PAUSED)
+    store.connection.redis.delete(keys.SERVING, keys.announced_workers("researcher"), keys.PAUSED)
 
 
 def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: PresenceStore) -> None:
