@@ -33,6 +33,7 @@ PARAMETERS = {
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
     "run_name": "RUN",
+    "name": "NAME",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "PAUSED_HANDOFFS": "AGENT"}

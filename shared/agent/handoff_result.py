@@ -27,7 +27,12 @@ from handoff_queue.shared.types.handoff import (
     build_result,
     only_announces_completion,
 )
-from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY, MEMORY_FULL
+from handoff_queue.shared.types.memory_notes import (
+    MAX_NOTES,
+    MEMORY,
+    MEMORY_FULL,
+    MEMORY_REFUSED,
+)
 from handoff_queue.shared.types.message import describe_problems
 from handoff_queue.shared.types.origins import Origin
 
@@ -159,21 +164,31 @@ def explain_decline(conversation: Conversation, words: str) -> str:
     return why
 
 
+MEMORY_FAULTS = {
+    MEMORY_FULL: (
+        f"The memory is full ({MAX_NOTES:,} notes), so a new note was not kept: remove some"
+        " (handoff memory delete PATH)."
+    ),
+    MEMORY_REFUSED: (
+        "The Redis user of the worker has no right to notes, so the memory was not used: name the"
+        " folder of the specialist in HANDOFF_SPECIALISTS_DIRS, and make the users again (handoff"
+        " keys init)."
+    ),
+}
+"""Reply of the tool `memory` -> note for people."""
+
+
 def _build_memory_notes(conversation: Conversation) -> tuple[str, ...]:
-    """Return the note for people that the memory was full; empty if the tool `memory` did not say
-    so.
-    """
+    """Return the note for people about the first fault of the memory; empty if there was none."""
     for checkpoint in conversation.checkpoints:
-        if not isinstance(checkpoint, ToolObserved):
-            continue
-        if not checkpoint.is_error or MEMORY_FULL not in checkpoint.text:
+        if not isinstance(checkpoint, ToolObserved) or not checkpoint.is_error:
             continue
         name = conversation.call_names.get(checkpoint.tool_use_id, "")
-        if name.partition("#")[0] == MEMORY:
-            return (
-                f"The memory is full ({MAX_NOTES:,} notes), so a new note was not kept: remove"
-                " some (handoff memory delete PATH).",
-            )
+        if name.partition("#")[0] != MEMORY:
+            continue
+        for reply, note in MEMORY_FAULTS.items():
+            if reply in checkpoint.text:
+                return (note,)
     return ()
 
 

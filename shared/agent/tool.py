@@ -101,7 +101,7 @@ def _no_sources(_source: str, _quote: str) -> Citation:
 
 
 def _no_notes() -> TenantNotes:
-    raise ToolFailed("this process has no memory")
+    raise ToolFailed("memory: this handoff has no memory: go on without notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ToolContext:
     the quote. Raises ToolFailed.
     """
     notes: Callable[[], TenantNotes] = _no_notes
-    """Returns the notes of the tenant. Raises StoreError."""
+    """Returns the notes of the tenant. Raises ToolFailed if the handoff has no memory."""
     seen_origins: Callable[[], tuple[Origin, ...]] = lambda: UNKNOWN
     """Returns the origins of everything that the model has seen in this handoff."""
     record_arguments: Callable[[str, Any], None] = lambda _tool, _arguments: None

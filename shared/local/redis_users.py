@@ -7,7 +7,7 @@ URL with the password of one kind of process, and only its owner can read it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -70,12 +70,15 @@ def build_installation_rules(
     workers: Mapping[str, Sequence[str]],
     database: RedisDatabase,
     *,
+    without_memory: Collection[str] = (),
     has_other_workers: bool = False,
 ) -> dict[str, list[str]]:
     """Return the rules of each user, by its name.
 
     Args:
         workers: the specialists of each user of workers. Its name is `worker` or `worker-NAME`.
+        without_memory: specialists that do not have the tool `memory`. A user of workers without
+            another specialist has no right to notes.
         has_other_workers: True if workers of other specialists may start later, with the user that
             has all rights. The users of the other processes may then use all queues.
     """
@@ -88,7 +91,7 @@ def build_installation_rules(
     for name, access_for in ACCESS.items():
         rules[name] = build_rules(access_for(list(specialists)), database)
     for name, served in workers.items():
-        rules[name] = build_rules(build_worker_access(served), database)
+        rules[name] = build_rules(build_worker_access(served, without_memory), database)
     return rules
 
 
@@ -97,14 +100,17 @@ def create_users(
     database: RedisDatabase,
     passwords: Mapping[str, str] | None = None,
     *,
+    without_memory: Collection[str] = (),
     has_other_workers: bool = False,
 ) -> RedisUsers:
     """Return the users of an installation. A user without a password gets a random one.
 
     Args:
-        workers, has_other_workers: see `build_installation_rules`.
+        workers, without_memory, has_other_workers: see `build_installation_rules`.
     """
-    rules = build_installation_rules(workers, database, has_other_workers=has_other_workers)
+    rules = build_installation_rules(
+        workers, database, without_memory=without_memory, has_other_workers=has_other_workers
+    )
     known = passwords or {}
     user_passwords: dict[str, str] = {}
     for name in rules:
@@ -112,18 +118,21 @@ def create_users(
     return RedisUsers(rules, user_passwords)
 
 
-def create_private_users(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
+def create_private_users(
+    workers: Mapping[str, Sequence[str]], without_memory: Collection[str]
+) -> RedisUsers:
     """Return users with random passwords for the server of this machine. A worker of any
     specialist may start later, in the shell with the URL of the private Redis.
 
     Args:
-        workers: see `build_installation_rules`.
+        workers, without_memory: see `build_installation_rules`.
 
     Raises:
         UserError: there is no server program.
     """
     is_new = read_version(find_server()) >= HAS_KEY_PERMISSIONS
-    return create_users(workers, RedisDatabase(has_key_permissions=is_new), has_other_workers=True)
+    database = RedisDatabase(has_key_permissions=is_new)
+    return create_users(workers, database, without_memory=without_memory, has_other_workers=True)
 
 
 def get_url_file(folder: Path, name: str) -> Path:
@@ -131,7 +140,12 @@ def get_url_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.redis-url"
 
 
-def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]) -> list[str]:
+def write_users(
+    folder: Path,
+    address: str,
+    workers: Mapping[str, Sequence[str]],
+    without_memory: Collection[str] = (),
+) -> list[str]:
     """Write the ACL file and the URLs of all users, for Redis 7 and Valkey. A user that has a URL
     keeps its password.
 
@@ -140,7 +154,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     Args:
         folder: an existing folder.
         address: URL of the Redis without a user, such as `redis://redis:6379/0`.
-        workers: see `build_installation_rules`.
+        workers, without_memory: see `build_installation_rules`.
 
     Raises:
         UserError: a file cannot be written.
@@ -151,7 +165,8 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     names = build_installation_rules(workers, database)
     try:
         with lock_folder(folder):
-            users = create_users(workers, database, _read_passwords(folder, names))
+            passwords = _read_passwords(folder, names)
+            users = create_users(workers, database, passwords, without_memory=without_memory)
             for name in names:
                 write_private(get_url_file(folder, name), users.build_url(name, address) + "\n")
             file = folder / USERS_FILE

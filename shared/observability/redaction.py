@@ -35,6 +35,7 @@ _SHAPES = (
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"), HIDDEN),  # user:password of any URL
     (re.compile(r"\bsk-[A-Za-z0-9_\-]{12,}"), HIDDEN),  # the model provider's keys
     (re.compile(r"(hq_[0-9a-f]{12}_)[A-Za-z0-9_\-]{12,}"), rf"\1{HIDDEN}"),  # tokens of our API
+    (re.compile(r"hqn_[0-9a-f]{32}"), HIDDEN),  # names of notes in `shared.store.memory_notes`
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,}"), rf"\1 {HIDDEN}"),
 )
 _MAX_DEPTH = 6

@@ -219,11 +219,12 @@ class RunnerFactory:
         prices = build_prices(self.settings)
         model_names = [choice.name for choice in choices]
         longest_prompt = min(map(prices.get_longest_prompt, model_names))
-        tool_context = replace(
-            documents.tool_context,
-            hosts=policy.hosts,
-            notes=partial(HandoffNotes, self.store.connection, handoff.job_id, spec.name),
-        )
+        tool_context = replace(documents.tool_context, hosts=policy.hosts)
+        if handoff.notes_name is not None:
+            open_notes = partial(
+                HandoffNotes, self.store.connection, handoff.job_id, spec.name, handoff.notes_name
+            )
+            tool_context = replace(tool_context, notes=open_notes)
         return RunDependencies(
             agent=handoff.assigned_to,
             model=self.models.get_model(first.name),

@@ -13,6 +13,7 @@ import json
 import re
 from contextlib import suppress
 
+from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import find_digest
 from handoff_queue.shared.store.redis.connection import Connection
@@ -109,7 +110,7 @@ class DeadLetters:
             at=self._connection.now(),
             queue=queue,
             reason=escape_surrogates(reason),
-            body=escape_surrogates(body[:MAX_BODY_CHARS]),
+            body=without_credentials(escape_surrogates(body[:MAX_BODY_CHARS])),
         )
 
     def _add(self, letter: DeadLetter) -> None:

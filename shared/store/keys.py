@@ -331,23 +331,30 @@ writes it while a deletion of a tenant looks for unused documents.
 """
 
 
-def notes(tenant: str) -> str:
-    """hash: path of a note of the tenant's memory -> the `Note` as JSON, compressed and, for a
+def notes_name(tenant: str) -> str:
+    """string: the random name of the notes of the tenant's memory. No worker may use it: a worker
+    learns the name from a handoff. So it reaches the notes of no other tenant.
+    """
+    return f"{PREFIX}notes_name:{tenant}"
+
+
+def notes(name: str) -> str:
+    """hash: path of a note of a tenant's memory -> the `Note` as JSON, compressed and, for a
     tenant with a key, encrypted. `lua/store_memory_note.lua` writes it.
     """
-    return f"{PREFIX}notes:{tenant}"
+    return f"{PREFIX}notes:{name}"
 
 
-def note_jobs(tenant: str) -> str:
-    """hash: path of a note -> the job whose agent wrote it. No worker may read it, because a worker
-    reads the notes of all tenants. `lua/store_memory_note.lua` writes it.
+def note_jobs(name: str) -> str:
+    """hash: path of a note -> the job whose agent wrote it. No worker may read it: a worker must
+    not learn ids of jobs from notes. `lua/store_memory_note.lua` writes it.
     """
-    return f"{PREFIX}notes_jobs:{tenant}"
+    return f"{PREFIX}notes_jobs:{name}"
 
 
-def note_expiry(tenant: str) -> str:
+def note_expiry(name: str) -> str:
     """zset: path of a note -> Unix ms of its expiry. `lua/store_memory_note.lua` writes it."""
-    return f"{PREFIX}notes_expiry:{tenant}"
+    return f"{PREFIX}notes_expiry:{name}"
 
 
 def spending(number: int | str) -> str:

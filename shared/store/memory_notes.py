@@ -1,9 +1,14 @@
 """Notes of tenants in the store: one sealed text for each, which expires. The tools of a handoff
 read and write them through `HandoffNotes`.
+
+The keys of the notes contain a random name. Clients and supervisors read the name from
+`keys.notes_name`, and a worker gets it with a handoff. No worker may list keys, so a worker reaches
+only the notes of tenants whose handoffs it has received.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +20,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import iterate_rows, parse_name
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
 from handoff_queue.shared.types.ids import JobId, is_job_id
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTES, NewNote, Note
 
 MAX_PATH_BYTES = 200
@@ -25,6 +31,14 @@ notes of a tenant are read at once.
 """
 SCOPE = "notes"
 """Scope of the texts, see `Sealing`."""
+NAME_BYTES = 16
+"""Random bytes of a name. 2^128 names cannot be tried."""
+NAME_BEGINNING = "hqn_"
+"""Beginning of each name, by which `shared.observability.redaction` finds the names in a text."""
+KEEP_NAME_S = KEEP_S + 2 * MAX_SECONDS
+"""Seconds for which a name is kept after its last use by a supervisor or a client. A handoff with
+the name can write a note until its job ends, and the notes live for `KEEP_S` after that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +50,67 @@ class StoredNote:
 
 
 class Notes:
-    """The notes of all tenants."""
+    """The notes of all tenants, or of the tenant of one handoff."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, name: str | None = None) -> None:
+        """Read and write notes.
+
+        Args:
+            name: name of the notes of the only tenant; None: the names are read from Redis.
+        """
         self._connection = connection
+        self._name = name
+
+    def make_name(self, tenant: str) -> str:
+        """Return the name of a tenant's notes for a handoff. A tenant without a name gets one."""
+        key = keys.notes_name(tenant)
+        redis = self._connection.redis
+        while True:
+            name = self._find_name(tenant)
+            # No pipeline: its errors have the values of the commands.
+            with self._connection.translate_errors():
+                if name is not None and redis.expire(key, KEEP_NAME_S):
+                    return name
+                new_name = NAME_BEGINNING + secrets.token_hex(NAME_BYTES)
+                if redis.set(key, new_name, nx=True, ex=KEEP_NAME_S):
+                    return new_name
+
+    def _find_name(self, tenant: str) -> str | None:
+        """Return the name of a tenant's notes; None if the tenant has never had notes."""
+        if self._name is not None:
+            return self._name
+        with self._connection.translate_errors():
+            name: bytes | None = self._connection.redis.get(keys.notes_name(tenant))
+        return None if name is None else name.decode()
 
     def list_all(self, tenant: str) -> list[StoredNote]:
         """Return the notes of a tenant that have not expired, in the order of their paths. A
         note that cannot be read, or is too long, is left out. If there are more than `MAX_NOTES`
         entries, a worker that was taken over has written them, and no note is returned.
         """
-        return [entry for entry, _ in self._iterate(tenant, [keys.notes(tenant)])]
+        return [entry for entry, _ in self._iterate(tenant, has_jobs=False)]
 
     def list_with_jobs(self, tenant: str) -> list[Note]:
         """Return the notes as `list_all`, with the jobs whose agents wrote them. No worker may read
         these jobs.
         """
         notes: list[Note] = []
-        for entry, job_id in self._iterate(tenant, [keys.notes(tenant), keys.note_jobs(tenant)]):
+        for entry, job_id in self._iterate(tenant, has_jobs=True):
             notes.append(entry.note.model_copy(update={"job_id": job_id}))
         return notes
 
-    def _iterate(
-        self, tenant: str, script_keys: list[str]
-    ) -> Iterator[tuple[StoredNote, JobId | None]]:
-        """Return the notes of a tenant with their jobs, in the order of their paths."""
+    def _iterate(self, tenant: str, *, has_jobs: bool) -> Iterator[tuple[StoredNote, JobId | None]]:
+        """Yield the notes of a tenant with their jobs, in the order of their paths.
+
+        Args:
+            has_jobs: read the jobs; False: each job is None.
+        """
+        name = self._find_name(tenant)
+        if name is None:
+            return
+        script_keys = [keys.notes(name)]
+        if has_jobs:
+            script_keys.append(keys.note_jobs(name))
         now = self._connection.now()
         entries = self._connection.run_script(
             "read_memory_notes", script_keys, [MAX_NOTES, MAX_PATH_BYTES, MAX_STORED_BYTES]
@@ -72,15 +122,21 @@ class Notes:
 
     def count(self, tenant: str) -> int:
         """Return the number of notes of a tenant. Expired notes count until the next writing."""
+        name = self._find_name(tenant)
+        if name is None:
+            return 0
         with self._connection.translate_errors():
-            return int(self._connection.redis.hlen(keys.notes(tenant)))
+            return int(self._connection.redis.hlen(keys.notes(name)))
 
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""
+        name = self._find_name(tenant)
+        if name is None:
+            return None
         with self._connection.translate_errors():
-            if self._connection.redis.hstrlen(keys.notes(tenant), path) > MAX_STORED_BYTES:
+            if self._connection.redis.hstrlen(keys.notes(name), path) > MAX_STORED_BYTES:
                 return None
-            stored_bytes = self._connection.redis.hget(keys.notes(tenant), path)
+            stored_bytes = self._connection.redis.hget(keys.notes(name), path)
         if stored_bytes is None:
             return None
         note = self._read(tenant, path, stored_bytes)
@@ -90,10 +146,13 @@ class Notes:
 
     def find_job(self, tenant: str, path: str) -> JobId | None:
         """Return the job whose agent wrote a note, or None if a person wrote it."""
+        name = self._find_name(tenant)
+        if name is None:
+            return None
         with self._connection.translate_errors():
-            if self._connection.redis.hstrlen(keys.note_jobs(tenant), path) > MAX_PATH_BYTES:
+            if self._connection.redis.hstrlen(keys.note_jobs(name), path) > MAX_PATH_BYTES:
                 return None
-            return _parse_job(self._connection.redis.hget(keys.note_jobs(tenant), path))
+            return _parse_job(self._connection.redis.hget(keys.note_jobs(name), path))
 
     def write(
         self,
@@ -128,12 +187,17 @@ class Notes:
         return bool(self._store(tenant, entry.note.path, entry, b"", 0.0))
 
     def forget(self, tenant: str) -> int:
-        """Remove all notes of a tenant, also unreadable ones. Return their number."""
+        """Remove all notes of a tenant, also unreadable ones, and their name. Return the number of
+        notes.
+        """
+        name = self._find_name(tenant)
+        if name is None:
+            return 0
+        count = self.count(tenant)
         with self._connection.translate_errors():
-            pipeline = self._connection.redis.pipeline()
-            pipeline.hlen(keys.notes(tenant))
-            pipeline.delete(*_list_keys(tenant))
-            return int(pipeline.execute()[0])
+            self._connection.redis.delete(*_list_keys(name))
+            self._connection.redis.delete(keys.notes_name(tenant))
+        return count
 
     def _store(
         self,
@@ -163,7 +227,7 @@ class Notes:
             moved=b"" if moved is None else moved.stored_bytes,
             job=job_id,
         )
-        script_keys = _list_keys(tenant)
+        script_keys = _list_keys(self._name or self.make_name(tenant))
         return int(self._connection.run_script("store_memory_note", script_keys, list(arguments)))
 
     def _read(self, tenant: str, path: str, stored_bytes: bytes) -> Note | None:
@@ -184,9 +248,9 @@ def _parse_job(stored_bytes: bytes | None) -> JobId | None:
     return JobId(job_id) if is_job_id(job_id) else None
 
 
-def _list_keys(tenant: str) -> list[str]:
-    """Return the keys of the notes of a tenant."""
-    return [keys.notes(tenant), keys.note_expiry(tenant), keys.note_jobs(tenant)]
+def _list_keys(name: str) -> list[str]:
+    """Return the keys of the notes with a name."""
+    return [keys.notes(name), keys.note_expiry(name), keys.note_jobs(name)]
 
 
 @dataclass(slots=True)
@@ -199,12 +263,14 @@ class HandoffNotes:
     job_id: JobId
     author: str
     """Name of the specialist."""
+    notes_name: str
+    """See `AgentHandoff.notes_name`."""
     _tenant: str | None = None
     _stored_notes: dict[Note, StoredNote] = field(default_factory=dict)
     """The notes that were read, with their bytes in the store."""
 
     def list_all(self) -> list[Note]:
-        entries = Notes(self.connection).list_all(self._get_owner())
+        entries = self._open().list_all(self._get_owner())
         self._stored_notes = {entry.note: entry for entry in entries}
         return [entry.note for entry in entries]
 
@@ -223,12 +289,13 @@ class HandoffNotes:
         )
         stored_replaces = None if replaces is None else self._stored_notes[replaces]
         stored_moved = None if moved is None else self._stored_notes[moved]
-        return Notes(self.connection).write(
-            self._get_owner(), new_note, stored_replaces, stored_moved
-        )
+        return self._open().write(self._get_owner(), new_note, stored_replaces, stored_moved)
 
     def remove(self, note: Note) -> bool:
-        return Notes(self.connection).remove(self._get_owner(), self._stored_notes[note])
+        return self._open().remove(self._get_owner(), self._stored_notes[note])
+
+    def _open(self) -> Notes:
+        return Notes(self.connection, self.notes_name)
 
     def _get_owner(self) -> str:
         if self._tenant is None:

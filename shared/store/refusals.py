@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.audit import MIN_REFUSALS, USER_FIELD, Audit
 from handoff_queue.shared.store.redis.connection import Connection
@@ -278,7 +279,8 @@ def _read_text(entry: Mapping[str, Any], field: str) -> str:
 
 
 def _clean_line(text: str, limit: int) -> str:
-    """Return the first characters of a text, with a question mark for each that is not
-    printable.
+    """Return the first characters of a text, without credentials, and with a question mark for each
+    character that is not printable.
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
+    line = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
+    return without_credentials(line)

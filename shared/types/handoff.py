@@ -194,6 +194,10 @@ class AgentHandoff(Message):
     """The words of the user, for the policy of tools. The specialist does not see them. None: a
     model wrote the request.
     """
+    notes_name: Annotated[str | None, OmitNone, StringConstraints(max_length=100)] = None
+    """The secret name of the tenant's notes in Redis. Only workers with this handoff may know it.
+    None: the handoff has no memory.
+    """
 
     @model_validator(mode="after")
     def _validate_context(self) -> Self:

@@ -22,6 +22,8 @@ MAX_NOTES = 1_000
 """Most notes of one tenant. With full-length notes, they take about 4 MB of Redis's memory."""
 MEMORY_FULL = "memory: the memory is full: go on without the note"
 """The reply of the tool to an agent if the tenant has `MAX_NOTES` notes."""
+MEMORY_REFUSED = "memory: Redis refuses the notes to this worker: go on without them"
+"""The reply of the tool to an agent if the Redis user of the worker may not use notes."""
 KEEP_S = 90 * 86_400
 """Seconds for which a note is kept after its last change."""
 

@@ -29,7 +29,10 @@ from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.supervisor_and_worker import list_specialist_names
+from handoff_queue.supervisor.cli.supervisor_and_worker import (
+    list_specialist_names,
+    list_specialists_without_memory,
+)
 
 
 class KeysAction(StrEnum):
@@ -212,9 +215,10 @@ def _write_redis_users(
     names.
     """
     served = {name_worker_identity(name): specialists for name, specialists in workers.items()}
+    settings = load_settings()
     if not workers:
-        served = {WORKER: list_specialist_names(load_settings())}
-    users = write_users(folder, address, served)
+        served = {WORKER: list_specialist_names(settings)}
+    users = write_users(folder, address, served, list_specialists_without_memory(settings))
     for name in users:
         write_line(f"{name}  {get_url_file(folder, name)}")
     print_message(

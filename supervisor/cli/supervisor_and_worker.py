@@ -158,6 +158,23 @@ def list_specialist_names(settings: Settings) -> list[str]:
     return list(load_specialists(find_specialists_folder(), *settings.specialists_dirs))
 
 
+def list_specialists_without_memory(settings: Settings) -> list[str]:
+    """Return the names of all specialists that do not have the tool `memory`.
+
+    Raises:
+        InvalidSpecialist: a file is not valid.
+    """
+    from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
+    from handoff_queue.shared.types.memory_notes import MEMORY
+
+    names: list[str] = []
+    specialists = load_specialists(find_specialists_folder(), *settings.specialists_dirs)
+    for name, spec in specialists.items():
+        if MEMORY not in spec.tools:
+            names.append(name)
+    return names
+
+
 def check_specialists(names: Collection[str], known: Collection[str]) -> None:
     """Check that the specialists exist.
 

@@ -50,6 +50,7 @@ from handoff_queue.supervisor.cli.supervisor_and_worker import (
     check_own,
     check_specialists,
     list_specialist_names,
+    list_specialists_without_memory,
     reach_redis,
     with_own,
 )
@@ -326,7 +327,10 @@ class _LocalSystem:
             url = self.settings.redis_url.get_secret_value()
             return _Environments(build_worker_variables(self.settings), url, None)
         known = list_specialist_names(self.settings)
-        users = create_private_users(_group_specialists_by_user(self.queues, known))
+        users = create_private_users(
+            _group_specialists_by_user(self.queues, known),
+            list_specialists_without_memory(self.settings),
+        )
         url = self._start_redis(users)
         return _Environments(build_own_redis_worker_variables(self.settings), url, users)
 

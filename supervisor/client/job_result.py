@@ -618,12 +618,13 @@ def _build_handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
 def build_handoff_json(
     message: str, group: str | None, child: JobId | None, info: HandoffInfo | None
 ) -> dict[str, Any]:
-    """Return a handoff in the form of `JobResult.handoffs`.
+    """Return a handoff in the form of `JobResult.handoffs`, without the secret name of notes.
 
     Args:
         message: the AgentHandoff as JSON.
     """
     handoff: dict[str, Any] = {**json.loads(message), "group": group, "child": child}
+    handoff.pop("notes_name", None)
     if info is None:
         return handoff
     handoff |= {

@@ -41,6 +41,7 @@ from handoff_queue.shared.types.handoff import (
     make_ref,
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, build_placeholder_spec, parse_spec
@@ -378,6 +379,7 @@ class DecisionRecorder:
             handoff = build_step_handoff(
                 state, step, spec, pinned.digest, texts, self._get_answer_schema(state), contract
             )
+            handoff = self._with_notes_name(state, handoff, spec)
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = list_counted_fan_ins(state, dependents[step_id])
@@ -434,6 +436,18 @@ class DecisionRecorder:
         if planned_for in (assigned_to, CHILD_JOB_SPECIALIST):
             return None
         return self._get_pinned_spec(state, planned_for).spec
+
+    def _with_notes_name(
+        self, state: JobState, handoff: AgentHandoff, spec: SpecialistSpec
+    ) -> AgentHandoff:
+        """Return the handoff with the name of the tenant's notes if the specialist has the tool
+        `memory`, or may have it. No worker announces the specialist of a placeholder, and the
+        worker that takes the handoff runs its own file.
+        """
+        if MEMORY not in spec.tools and spec != build_placeholder_spec(spec.name):
+            return handoff
+        name = self._store.notes.make_name(state.submitted.tenant)
+        return handoff.model_copy(update={"notes_name": name})
 
     def _may_have_effects(
         self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline
@@ -530,6 +544,7 @@ class DecisionRecorder:
             task=task,
             schema=build_fact_check_schema(),
         )
+        handoff = self._with_notes_name(state, handoff, pinned.spec)
         message = handoff.to_json()
         writes.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
         writes.events.append(

@@ -143,7 +143,7 @@ PLACEHOLDERS = {
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
-    "name": "ENTRY",
+    "name": "NAME",
     "run_name": "RUN",
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",

@@ -104,10 +104,17 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("LSET", f"{JOB}:fetched", "0", "x"),
     ("PEXPIRE", f"{JOB}:fetched", "1"),
     ("DEL", keys.day(1)),
-    ("HGET", keys.note_jobs("acme"), "redis/kind"),
-    ("HGETALL", keys.note_jobs("acme")),
+    ("HGET", keys.note_jobs("hqn_acme"), "redis/kind"),
+    ("HGETALL", keys.note_jobs("hqn_acme")),
     ("GET", keys.ID_SECRET),
     ("SET", keys.ID_SECRET, "x"),
+    ("GET", keys.notes_name("acme")),
+    ("MGET", keys.notes_name("acme")),
+    ("GETRANGE", keys.notes_name("acme"), "0", "-1"),
+    ("EXISTS", keys.notes_name("acme")),
+    ("SET", keys.notes_name("acme"), "x"),
+    ("DEL", keys.notes_name("acme")),
+    ("PEXPIRE", keys.notes_name("acme"), "1"),
 )
 """Commands that read or remove the work of others."""
 WRITERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
@@ -306,6 +313,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         ("LRANGE", WRITERS_TURNS, "0", "-1"),
         ("GET", WRITERS_DRAFT),
         ("GET", keys.document(DIGEST)),
+        ("GET", keys.notes_name("acme")),
         ("HSET", JOB, "status", "ok"),
         ("RPUSH", f"{JOB}:log", "1 {}"),
         ("ZADD", keys.DUE, "0", OTHER_JOB),
@@ -324,5 +332,6 @@ WITHOUT_KEY_PERMISSIONS: tuple[Command, ...] = (
     ("XRANGE", keys.AUDIT, "-", "+"),
     ("LPUSH", "writer", "{}"),
     ("LPUSH", "submissions", "{}"),
+    ("GET", keys.notes_name("acme")),
 )
 """Further commands that a worker may not run there."""

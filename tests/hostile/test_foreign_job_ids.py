@@ -90,7 +90,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignWork]:
         worker = open_store(url, Settings(redis_url=SecretStr(url)))
         with recorded_commands(system.admin_url) as recording:
             job_ids = (*run_jobs(system.jobs(), system.admin), call_model(system.admin, worker))
-            write_note(worker, job_ids[0])
+            write_note(worker, job_ids[0], system.jobs().store.notes.make_name("globex"))
             worker.dead_letters.add("writer", "a reason", job_ids[0])
             entry = AuditEntry(at=1.0, action=AuditAction.REFUSE, subject=job_ids[0])
             worker.refusals.report(entry)
@@ -121,12 +121,12 @@ def run_jobs(jobs: Client, admin: Client) -> list[JobId]:
     return job_ids
 
 
-def write_note(worker: Store, job_id: JobId) -> None:
+def write_note(worker: Store, job_id: JobId, name: str) -> None:
     """Write a note for later jobs of the tenant, as an agent of a job."""
     digest = compute_digest("Redis is a database.")
     evidence = Citation(source="redis.md", digest=digest, start=0, end=5, quote="Redis")
     note = NewNote("redis/kind", "Redis is a database.", evidence, ("document",), "call")
-    assert HandoffNotes(worker.connection, job_id, "writer").write(note, replaces=None)
+    assert HandoffNotes(worker.connection, job_id, "writer", name).write(note, replaces=None)
 
 
 def call_model(admin: Client, worker: Store) -> JobId:

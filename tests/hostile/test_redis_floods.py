@@ -17,6 +17,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.memory_notes import Notes
 from handoff_queue.shared.store.payloads import (
     LEFT_OUT,
     MAX_BYTES,
@@ -55,6 +56,8 @@ pytestmark = pytest.mark.slow
 SAMPLE = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": null}'
 MANY = 2_000
 """Values of a label, many more than a script writes."""
+NOTES = "hqn_flooded"
+"""Name of the notes of a tenant. Honest workers and the attacker have received the name."""
 ENDLESS_S = 5
 """Seconds after which a script counts as endless."""
 
@@ -251,11 +254,11 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
 def test_a_flood_of_notes_is_not_read(server: Server) -> None:
     """The agents of all roles read all notes of their tenant."""
     with server.connected_as("worker-analyst") as attacker:
-        attacker.hset(keys.notes("flooded"), mapping=dict.fromkeys(map(str, range(MANY)), "x"))
+        attacker.hset(keys.notes(NOTES), mapping=dict.fromkeys(map(str, range(MANY)), "x"))
     with server.store("worker-writer") as honest, redis.Redis.from_url(server.address) as admin:
         before = calls_of(admin, "hkeys")
 
-        assert honest.notes.list_all("flooded") == []
+        assert Notes(honest.connection, NOTES).list_all("flooded") == []
 
         assert calls_of(admin, "hkeys") == before
 
@@ -391,9 +394,9 @@ def test_a_note_that_is_much_longer_than_any_other_is_not_decompressed(server: S
     )
     padded = note.to_json().replace("{", "{" + " " * SHORT_BYTES, 1)
     with server.connected_as("worker-analyst") as attacker:
-        attacker.hset(keys.notes("acme"), "notes/long", pack(padded))
+        attacker.hset(keys.notes(f"{NOTES}2"), "notes/long", pack(padded))
     with server.store("worker-writer") as honest:
-        assert honest.notes.list_all("acme") == []
+        assert Notes(honest.connection, f"{NOTES}2").list_all("acme") == []
 
 
 LONG = 20_000_000

@@ -415,11 +415,12 @@ def test_a_handoff_of_a_worker_has_no_amounts_of_another_job(server: Server, chi
 def test_an_expiry_that_is_not_a_time_stops_no_note(server: Server, expiry: float) -> None:
     note = Note(path="a/b", text="A fact.", author="ann", at=1, expires_at=4e9, origins=("user",))
     with server.connected_as("worker-analyst") as attacker, server.store("client") as store:
-        attacker.zadd(keys.note_expiry("acme"), {"x": expiry})
+        name = store.notes.make_name("acme")
+        attacker.zadd(keys.note_expiry(name), {"x": expiry})
 
         assert store.notes.write("acme", note, None)
 
-        store.connection.redis.delete(keys.notes("acme"), keys.note_expiry("acme"))
+        store.notes.forget("acme")
 
 
 def test_an_entry_of_a_worker_hides_no_decision_of_the_router(server: Server) -> None:

@@ -21,12 +21,13 @@ from anthropic.types import beta
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.text.search_words import find_words, separate_cjk, split_words
 from handoff_queue.shared.text.word_forms import find_stem
-from handoff_queue.shared.types.errors import NotesFull
+from handoff_queue.shared.types.errors import NotesFull, StoreError, StoreUnavailable
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import (
     MAX_NOTE_CHARS,
     MEMORY,
     MEMORY_FULL,
+    MEMORY_REFUSED,
     NOTE_PATH,
     NewNote,
     Note,
@@ -82,7 +83,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         phrases = [_find_stems(word) for word in find_words(query)]
         if not phrases:
             raise ToolFailed("memory: the query has no words: name the fact that you look for")
-        notes = self._notes.list_all()
+        notes = self._list_notes()
         best = _rank_notes(notes, phrases)
         self._show(*best)
         hits = [{**self._describe_note(note), "text": note.text} for note in best]
@@ -91,7 +92,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
     def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Return one note, or the list of all notes or of one subject."""
         path = _remove_root(command.path)
-        notes = self._notes.list_all()
+        notes = self._list_notes()
         note = _find(notes, path)
         if note is None:
             return self._list_directory(path, notes)
@@ -104,7 +105,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
     def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
         """Write a new note."""
         path = _validate_path(command.path)
-        existing = _find_changeable(self._notes.list_all(), path)
+        existing = _find_changeable(self._list_notes(), path)
         if existing is None:
             self._write(path, command.file_text, None)
         elif existing.call != self._call:
@@ -161,7 +162,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """
         old_path = _remove_root(command.old_path)
         path = _validate_path(command.new_path)
-        new = _find_changeable(self._notes.list_all(), path)
+        new = _find_changeable(self._list_notes(), path)
         if new is None or new.call != self._call:
             old = self._find_movable(old_path, "rename")
             if new is not None:
@@ -194,13 +195,27 @@ class MemoryCommands(BetaAbstractMemoryTool):
         heading = "Here're the files and directories up to 2 levels deep in"
         return "\n".join([f"{heading} {_add_root(path)}, excluding hidden items:", *lines])
 
+    def _list_notes(self) -> list[Note]:
+        """Return all notes. Each command begins with this call.
+
+        Raises:
+            ToolFailed: the Redis user of this worker may not use notes.
+            StoreUnavailable: Redis is unreachable.
+        """
+        try:
+            return self._notes.list_all()
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            raise ToolFailed(MEMORY_REFUSED) from error
+
     def _find_note(self, path: str) -> Note:
         """Return the note at a path for a command that changes it.
 
         Raises:
             ToolFailed: there is no such note, or a person wrote it.
         """
-        note = _find_changeable(self._notes.list_all(), path)
+        note = _find_changeable(self._list_notes(), path)
         if note is None:
             raise _build_missing_error(path)
         return note
@@ -213,7 +228,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """
         if not path:
             raise ToolFailed(f"Cannot {command} the {ROOT} directory itself")
-        notes = self._notes.list_all()
+        notes = self._list_notes()
         note = _find_changeable(notes, path)
         if note is not None:
             return note

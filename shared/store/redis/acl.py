@@ -3,13 +3,16 @@
 Each user has the keys that its processes use, and no others. No worker may list keys, jobs or
 journals, so a worker uses a job only if it knows the id. `docs/security-measures.md` names the
 borders that these rules do not hold.
+
+A worker may use the notes of each tenant whose secret name it knows. Clients and supervisors make
+the names (`shared.store.memory_notes`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
@@ -197,7 +200,13 @@ _WHOLE_JOB = (
     _FETCHED,
     _REFUSED,
 )
-_NOTE_EXPIRY = keys.note_expiry("*")
+_NOTES = (
+    Selector(("hget", "hset", "hdel", "hlen", "hkeys", "hstrlen", "pexpireat"), (keys.notes("*"),)),
+    Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (keys.note_expiry("*"),)),
+    # not `hget`: a note must not open the job that wrote it
+    Selector(("hset", "hdel", "pexpireat"), (keys.note_jobs("*"),)),
+)
+"""Commands on notes whose secret name is known."""
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
 _EVERY_PROCESS = (
@@ -307,7 +316,9 @@ def _match_drafts(specialists: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{_JOB}:draft:{name}:*" for name in specialists)
 
 
-def build_worker_access(specialists: Sequence[str]) -> RedisRights:
+def build_worker_access(
+    specialists: Sequence[str], without_memory: Collection[str] = ()
+) -> RedisRights:
     """Return the access of the workers that serve some specialists.
 
     They know a job only by its id, so they may use the keys of every job, but the handoffs of
@@ -320,7 +331,11 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
 
     Args:
         specialists: the specialists that they serve.
+        without_memory: specialists that do not have the tool `memory`.
     """
+    notes: tuple[Selector, ...] = _NOTES
+    if set(specialists) <= set(without_memory):
+        notes = ()
     orders: list[str] = []
     for specialist in specialists:
         orders.extend(_match_orders(specialist))
@@ -356,13 +371,7 @@ def build_worker_access(specialists: Sequence[str]) -> RedisRights:
             # not `sadd`: sweeps read this set whole
             Selector(("scard", "sismember", "smembers"), (f"{keys.METRICS}:tenant",)),
             Selector(PLACES, _LINES),
-            Selector(
-                ("hget", "hset", "hdel", "hlen", "hkeys", "hstrlen", "pexpireat"),
-                (keys.notes("*"),),
-            ),
-            # not `hget`: a note of another tenant must not open the job that wrote it
-            Selector(("hset", "hdel", "pexpireat"), (keys.note_jobs("*"),)),
-            Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
+            *notes,
             Selector(("zadd", "zrem"), tuple(map(keys.due, specialists))),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, specialists))),
             *_EVERY_PROCESS,
@@ -435,6 +444,7 @@ def build_supervisor_access(specialists: Sequence[str]) -> RedisRights:
             SENDS_EVENTS,
             *_EVERY_PROCESS,
             Selector(("xadd",), (*_AUDIT, keys.audit_refusals_of("*"))),
+            Selector(("get", "set", "expire"), (keys.notes_name("*"),)),
         ),
     )
 
@@ -461,9 +471,10 @@ def build_client_access(specialists: Sequence[str]) -> RedisRights:
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
             keys.EVALUATIONS,
+            keys.notes_name("*"),
             keys.notes("*"),
             keys.note_jobs("*"),
-            _NOTE_EXPIRY,
+            keys.note_expiry("*"),
         ),
         read_only_keys=(
             *_match_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),

@@ -106,13 +106,14 @@ def test_nested_values_and_objects_are_searched() -> None:
         "sk-ant-api03-abcdefghijklmnop",
         "Authorization: Bearer abcdefghijklmnop",
         "https://me:pw@host/x",
+        f"handoff:notes:hqn_{'0123abcd' * 4}",
     ],
 )
 def test_credentials_are_recognized_by_their_shape(text: str) -> None:
     shown = Redactor([]).redact_text(text)
 
     assert HIDDEN in shown
-    assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw"))
+    assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw", "0123abcd"))
 
 
 def test_a_token_of_the_api_is_hidden_and_its_id_stays() -> None:

@@ -11,6 +11,7 @@ from handoff_queue.shared.store.memory_notes import MAX_STORED_BYTES, StoredNote
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.ids import create_job_id
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import USER
 
@@ -33,6 +34,11 @@ def stored(store: Store, path: str = PATH) -> StoredNote:
     entry = store.notes.find("acme", path)
     assert entry is not None
     return entry
+
+
+def notes_key(store: Store) -> str:
+    """Return the key of the notes of acme."""
+    return keys.notes(store.notes.make_name("acme"))
 
 
 def test_a_tenant_reads_its_notes_and_no_other_notes(store: Store) -> None:
@@ -94,13 +100,13 @@ def test_a_full_memory_moves_a_note(store: Store, monkeypatch: pytest.MonkeyPatc
 def test_the_keys_of_a_tenant_end_with_its_last_note(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
 
-    for key in (keys.notes("acme"), keys.note_expiry("acme")):
+    for key in (notes_key(store), keys.note_expiry(store.notes.make_name("acme"))):
         assert KEEP_S - 60 < store.connection.redis.ttl(key) <= KEEP_S
 
 
 def test_an_unreadable_note_is_left_out(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
-    store.connection.redis.hset(keys.notes("acme"), "a/b", b"\xff")
+    store.connection.redis.hset(notes_key(store), "a/b", b"\xff")
 
     assert [entry.note.path for entry in store.notes.list_all("acme")] == [PATH]
 
@@ -118,17 +124,36 @@ def test_a_note_without_a_date_is_left_out(store: Store, name: str, at: float) -
 
 def test_a_note_under_the_path_of_another_note_is_left_out(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
-    moved = store.connection.redis.hget(keys.notes("acme"), PATH)
-    store.connection.redis.hset(keys.notes("acme"), "milvus/licence", moved)
+    moved = store.connection.redis.hget(notes_key(store), PATH)
+    store.connection.redis.hset(notes_key(store), "milvus/licence", moved)
 
     assert [entry.note.path for entry in store.notes.list_all("acme")] == [PATH]
 
 
 def test_a_tenant_is_forgotten_with_its_notes(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
+    name = store.notes.make_name("acme")
 
     assert store.notes.forget("acme") == 1
     assert store.notes.list_all("acme") == []
+    assert not store.connection.redis.exists(keys.notes(name), keys.note_expiry(name))
+    assert store.notes.make_name("acme") != name
+
+
+def test_the_name_of_the_notes_outlives_the_notes_of_the_longest_job(store: Store) -> None:
+    name = store.notes.make_name("acme")
+    key = keys.notes_name("acme")
+    store.connection.redis.expire(key, 1)
+
+    assert store.notes.make_name("acme") == name
+    assert store.connection.redis.ttl(key) > KEEP_S + MAX_SECONDS
+
+
+def test_a_tenant_that_only_reads_its_notes_gets_no_name(store: Store) -> None:
+    assert store.notes.list_all("acme") == []
+    assert store.notes.find("acme", PATH) is None
+    assert (store.notes.count("acme"), store.notes.forget("acme")) == (0, 0)
+    assert not store.connection.redis.exists(keys.notes_name("acme"))
 
 
 @pytest.mark.parametrize("path", [PATH, "x" * 100_000])
@@ -137,7 +162,7 @@ def test_an_entry_that_is_longer_than_any_note_is_not_read(store: Store, path: s
     note = a_note(store, text="\U0001f600" * MAX_NOTE_CHARS, path="qdrant/longest")
     store.notes.write("acme", note, None)
     text = "x" if path != PATH else "x" * (MAX_STORED_BYTES + 1)
-    store.connection.redis.hset(keys.notes("acme"), path, text)
+    store.connection.redis.hset(notes_key(store), path, text)
     store.connection.redis.config_resetstat()
 
     assert [entry.note for entry in store.notes.list_all("acme")] == [note]
@@ -167,8 +192,8 @@ def test_a_text_without_the_form_of_an_id_is_not_the_job_of_a_note(
     store: Store, text: bytes
 ) -> None:
     store.notes.write("acme", a_note(store), None)
-    store.connection.redis.hset(keys.note_jobs("acme"), PATH, text)
-    store.connection.redis.expire(keys.note_jobs("acme"), 60)
+    store.connection.redis.hset(keys.note_jobs(store.notes.make_name("acme")), PATH, text)
+    store.connection.redis.expire(keys.note_jobs(store.notes.make_name("acme")), 60)
 
     assert [note.job_id for note in store.notes.list_with_jobs("acme")] == [None]
     assert store.notes.find_job("acme", PATH) is None

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.trust.key_files import read_keyring, read_private_keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import load_command
@@ -63,6 +64,27 @@ def test_a_pool_has_one_key_for_all_its_specialists(tmp_path: Path) -> None:
     identities = read_keyring(tmp_path / "keyring.json").identities
     assert identities["worker-experts"].specialists == ("legal", "medical")
     assert identities["worker-analyst"].specialists == ("analyst",)
+
+
+def test_only_workers_that_may_have_the_memory_may_use_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "librarian.md").write_text(
+        "---\nname: librarian\ndescription: Keeps facts.\ntools: [memory]\n---\n"
+        "You keep facts in the notes.\n"
+    )
+    monkeypatch.setenv("HANDOFF_SPECIALISTS_DIRS", str(tmp_path / "own"))
+
+    # no file is known for `orders`
+    init(tmp_path / "keys", *REDIS, *POOL, "--specialist", "librarian", "--specialist", "orders")
+
+    users: set[str] = set()
+    for line in (tmp_path / "keys" / "users.acl").read_text().splitlines():
+        name = line.split()[1]
+        if name.startswith("worker") and keys.notes("*") in line:
+            users.add(name)
+    assert users == {"worker-librarian", "worker-orders"}
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,11 @@ def harness_for(store: Store, job_id: JobId, texts: dict[str, str]) -> ToolHarne
     sources = Sources(
         harness.library.text_of, harness.library.manifest, keep=harness.context.keep_document
     )
+    name = store.notes.make_name(store.jobs.get_tenant(job_id))
     harness.context = replace(
         harness.context,
         prove=sources.prove,
-        notes=partial(HandoffNotes, store.connection, job_id, "researcher"),
+        notes=partial(HandoffNotes, store.connection, job_id, "researcher", name),
         seen_origins=lambda: (DOCUMENT, MODEL, USER),
     )
     return harness
