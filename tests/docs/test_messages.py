@@ -21,7 +21,7 @@ from tests.supervisor.serve.serving import serving
 
 PAGE = text_of("how-to/messages")
 ADDRESS = f"http://127.0.0.1:{DEFAULT_PORT}"
-JOB = "j-0123456789ab"
+JOB = "j-k5tq2wbz7x3mhd4n"
 
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:

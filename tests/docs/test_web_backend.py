@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 PAGE = text_of("how-to/web-backend")
 FOLLOWERS = 200
-JOB = "j-0123456789ab"
+JOB = "j-k5tq2wbz7x3mhd4n"
 """The job of the page's commands."""
 ADDRESS = "http://127.0.0.1:8000"
 

@@ -19,7 +19,7 @@ from tests.doubles.jobs import a_job
 from tests.supervisor.serve.conftest import ClientOf
 from tests.supervisor.serve.test_job_routes import end
 
-UNKNOWN = "j-000000000000"
+UNKNOWN = "j-aaaaaaaaaaaaaaaa"
 JOB_PATHS = (
     ("GET", ""),
     ("GET", "/plan"),

@@ -13,7 +13,7 @@ from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 
-UNKNOWN = "j-000000000000"
+UNKNOWN = "j-aaaaaaaaaaaaaaaa"
 
 
 def end(jobs: Client, job_id: str) -> None:
