@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.agent.compaction import find_call_names, find_quoted_passages
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
-from handoff_queue.shared.types.errors import ModelUnreachable
+from handoff_queue.shared.types.errors import ModelError, ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
 from tests.doubles.raw_server import HEADERS, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
@@ -100,6 +100,23 @@ def test_an_event_of_many_lines_is_read_in_a_short_time() -> None:
     begun = time.process_time()
 
     with RawServer(talk) as server, model_at(server.url) as model:
+        model.reply(CALL, ignore)
+
+    assert time.process_time() - begun < MAX_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_server_chooses_no_codec_that_is_slow(status: int) -> None:
+    head = f"HTTP/1.1 {status} -\r\ncontent-type: application/json; charset=punycode\r\n"
+    body = "{-" + "a" * 1_000_000
+
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+
+    begun = time.process_time()
+    with RawServer(talk) as server, model_at(server.url) as model, pytest.raises(ModelError):
         model.reply(CALL, ignore)
 
     assert time.process_time() - begun < MAX_S
