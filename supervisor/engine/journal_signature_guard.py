@@ -75,12 +75,12 @@ class JournalGuard:
         later = fold_pages(job_id, state, self._iterate_checked_parts(check, pages))
         if check.unread is not None and later and not self._is_late(later):
             raise check.unread
-        if state is None and later is not None and self._refuses_first_decision(check):
+        if state is None and later is not None and self._is_first_decision_refused(check):
             later = later.model_copy(update={"has_lost_decisions": True})
         self._record(job_id, check.refused_events)
         return later, check.seen
 
-    def _refuses_first_decision(self, check: JournalCheck) -> bool:
+    def _is_first_decision_refused(self, check: JournalCheck) -> bool:
         """Return whether the first decision about a job is refused: its key is not valid any
         more. The refused events of workers do not matter.
         """

@@ -145,8 +145,8 @@ def _build_two_lengths_problem() -> Problem:
 
 
 class WholeBody:
-    """ASGI middleware that refuses a body that ends early, a body in another charset than UTF-8,
-    and a body whose caller has lost its access before the end of the body.
+    """ASGI middleware that refuses a body that ends early, and a body in another charset than
+    UTF-8. It also refuses a body whose caller has lost its access before the end of the body.
 
     The parser of forms leaves out the last part of a form without its closing boundary. So a
     document would be lost without an error. Text after the closing boundary is refused, too,

@@ -1,26 +1,17 @@
-"""The HTTP session for a collector. It reads no body of an answer: OpenTelemetry uses only the
-status and the headers, and a long body would fill the memory of a supervisor or a worker.
+"""The HTTP session for a collector. It reads no body of an answer, because a long body would fill
+the memory of the process. OpenTelemetry uses only the status and the headers.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import requests
+if TYPE_CHECKING:
+    import requests
 
 _CREDENTIAL_PROVIDER = "_CREDENTIAL_PROVIDER"
 """The end of OpenTelemetry's variables that name a session of the user."""
-
-
-class _HeadSession(requests.Session):
-    """Closes each answer after its head."""
-
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        answer = super().send(request, **{**options, "stream": True})
-        answer.close()
-        answer._content = b""
-        return answer
 
 
 def create_session() -> requests.Session | None:
@@ -28,4 +19,15 @@ def create_session() -> requests.Session | None:
     for name, value in os.environ.items():
         if name.startswith("OTEL_PYTHON_") and name.endswith(_CREDENTIAL_PROVIDER) and value:
             return None
-    return _HeadSession()
+    import requests  # its import opens a socket
+
+    class HeadSession(requests.Session):
+        """Closes each answer after its head."""
+
+        def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            answer = super().send(request, **{**options, "stream": True})
+            answer.close()
+            answer._content = b""
+            return answer
+
+    return HeadSession()

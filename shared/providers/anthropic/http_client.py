@@ -74,8 +74,8 @@ def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
 async def _limit_bytes(response: httpx2.Response) -> None:
     """Limit the bytes that any reader of this response gets. `aread` uses `aiter_bytes`, too.
 
-    The text of a response is UTF-8, whatever the server declares. With the codec punycode, 1 MB
-    would take minutes in the event loop of all calls.
+    The text of a response is UTF-8, and the charset that the server declares does not count. With
+    punycode, 1 MB would take minutes in the event loop of all calls.
     """
     response.encoding = "utf-8"
     read_bytes = response.aiter_bytes
