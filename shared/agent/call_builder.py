@@ -100,13 +100,13 @@ class CallBuilder:
         if self._call is None or self._call_of != call_of:
             self._call = self._build_call(conversation, choice, edits, is_last=is_last)
             self._call_of = call_of
-        comes_back_late = self._comes_back_late()
+        is_prefix_late = self._is_prefix_late()
         # Before the first turn, the gap was between two handoffs: only the prefix comes back.
-        is_late_turn = comes_back_late and conversation.turns > 0
+        is_late_turn = is_prefix_late and conversation.turns > 0
         return replace(
             self._call,
             caches_for_1h=self.dependencies.may_wait_for_person or is_late_turn,
-            caches_prefix_for_1h=comes_back_late,
+            caches_prefix_for_1h=is_prefix_late,
         )
 
     def _get_edits(self, choice: ModelChoice) -> frozenset[ContextEdit]:
@@ -205,7 +205,7 @@ class CallBuilder:
         has_server_tools = any("input_schema" not in tool for tool in tools)
         return conversation.summary_requests < 2 and not has_server_tools
 
-    def _comes_back_late(self) -> bool:
+    def _is_prefix_late(self) -> bool:
         """Return whether the last call with this prefix was more than five minutes ago. Then the
         next one probably comes as late.
         """

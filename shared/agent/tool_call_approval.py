@@ -99,9 +99,9 @@ def check_calls(
 def _hold_back_later_changes(
     checked: CheckedCalls, calls: Sequence[Block], tools: Mapping[str, Tool]
 ) -> None:
-    """Remove the allowed calls that come after a call that waits for a person, if both calls may
-    change something: an earlier call may delete what a later one creates. The removed calls have no
-    result, so they are checked again after the answer.
+    """Remove the allowed calls that may change something and come after another such call, which
+    waits for a person. The earlier call may delete what the later one creates. The removed calls
+    have no result, so they are checked again after the answer.
     """
     asked_ids = {question.call_id for question in checked.questions}
     held_back_ids: set[str] = set()

@@ -253,8 +253,8 @@ def _add_breakpoints(
     One is at the last block if the model may call tools, because the next turn repeats everything
     up to this block. Otherwise no turn follows, and a breakpoint would only cost money.
 
-    The next turn has one at the same block again, because the provider looks for a cached prefix
-    in the 20 blocks before a breakpoint only. Ten calls of one reply and their results have more.
+    The next turn has one at the same block again. The provider looks for a cached prefix only in
+    the 20 blocks before a breakpoint, and ten calls and their results are more.
 
     Another one is at the first block of several, which the requests of other handoffs repeat. Only
     this one is left out if the provider's limit is reached.
