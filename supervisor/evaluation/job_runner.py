@@ -157,11 +157,10 @@ class JobRunner:
             self.budget = self.budget.with_reserved_job(job_id, limit)
 
     def _submit(self, job: EvaluationJob, limit: int | None) -> None:
-        """Submit a job with a cost limit. It shares no runs, because each trial is a sample."""
+        """Submit a job with a cost limit."""
         limits = job.request.limits.model_copy(update={"max_microusd": limit})
-        self.client.submit(
-            replace(job.request, limits=limits, idempotency_key=job.key, shares_runs=False)
-        )
+        request = _leave_out_shared_runs(job.request)
+        self.client.submit(replace(request, limits=limits, idempotency_key=job.key))
 
     def _collect_results(self) -> list[tuple[EvaluationJob, JobResult]]:
         """Return the ended jobs with their results.
@@ -191,13 +190,20 @@ class JobRunner:
         first = self.client.store.journal.read_first_events([job_id]).get(job_id)
         if not isinstance(first, JobSubmitted):
             return None
-        submission = self.client.submission(job.request).event
+        submission = self.client.submission(_leave_out_shared_runs(job.request)).event
         if not submission.is_same_request(first.model_copy(update={"limits": submission.limits})):
             raise UserError(
                 f"{job_id} has this name and another request: repeat the earlier command, or"
                 " choose a new name"
             )
         return first
+
+
+def _leave_out_shared_runs(request: Request) -> Request:
+    """Return the request of a trial, which copies no result of an equal handoff: each trial is a
+    sample.
+    """
+    return replace(request, shares_runs=False)
 
 
 def _get_microusd(result: JobResult) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.store.memory_notes import NAME_BEGINNING, Notes
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore, ServedSpecialist
 from handoff_queue.shared.store.redis.connection import Connection
@@ -70,6 +71,13 @@ class MemoryJournal(Journal):
         return self._journals.get(job_id, [])[after:][:limit]
 
 
+class MemoryNotes(Notes):
+    """The notes of a tenant whose name a client has made before."""
+
+    def make_name(self, tenant: str) -> str:
+        return f"{NAME_BEGINNING}{tenant}"
+
+
 class NoHistory(History):
     """The history of a new installation."""
 
@@ -96,5 +104,6 @@ def memory_store(
         payloads=MemoryPayloads(connection, texts),
         journal=MemoryJournal(connection, journals),
         presence=presence,
+        notes=MemoryNotes(connection),
         history=NoHistory(connection),
     ), presence

@@ -258,7 +258,7 @@ def test_an_invalid_job_id_is_refused(
     line = error_line(run_with_job(handoff, redis_url, command, job_id), BAD_INPUT)
 
     assert f"{job_id!r} is not a job id" in line
-    assert "j-0123456789ab" in line
+    assert "j-k5tq2wbz7x3mhd4n" in line
 
 
 def test_worker_options_are_refused_with_the_users_own_broker(

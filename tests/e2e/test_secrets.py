@@ -39,6 +39,7 @@ PLACEHOLDERS = {
     "SPECIALIST": SPECIALIST,
     "AGENT": "[a-z_-]+",
     "TENANT": "[a-z]+",
+    "NAME": "hqn_[0-9a-f]{32}",
 }
 PAYLOADS = re.compile(
     "|".join(

@@ -25,7 +25,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
         (f"{HOSTILE}queue_messages", f"{HOSTILE}forged_handoffs", f"{HOSTILE}remote_control"),
     ),
     "Redis": (
-        300,
+        150,  # a test of a user tries all its commands
         (
             f"{HOSTILE}redis_floods",
             f"{HOSTILE}redis_users",

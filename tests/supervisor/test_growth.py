@@ -132,9 +132,8 @@ def test_an_evaluation_after_one_result_does_the_same_work_with_200_rows_as_with
     definition = make_workflow(tmp_path, steps, UNREVIEWED)
     calls_of_evaluations(shell, definition, FEW)  # opens the connections and loads the scripts
 
-    few, many = (
-        calls_of_evaluations(shell, definition, FEW),
-        calls_of_evaluations(shell, definition, MANY),
-    )
+    # On a busy machine, some evaluations also read the announcements of workers again.
+    few = min(calls_of_evaluations(shell, definition, FEW) for _ in range(3))
+    many = min(calls_of_evaluations(shell, definition, MANY) for _ in range(3))
 
     assert many <= 1.1 * few
