@@ -42,10 +42,10 @@ class JobIds:
 
     def _read_secret(self) -> bytes:
         """Return the secret of the installation. The first reader stores it."""
+        redis = self._connection.redis
         with self._connection.translate_errors():
-            secret: bytes | None = self._connection.redis.get(keys.ID_SECRET)
-            if secret is None:
-                new_secret = secrets.token_hex(SECRET_BYTES)
-                self._connection.redis.set(keys.ID_SECRET, new_secret, nx=True)
-                secret = self._connection.redis.get(keys.ID_SECRET)
-        return secret or b""
+            while True:
+                secret: bytes | None = redis.get(keys.ID_SECRET)
+                if secret:
+                    return secret
+                redis.set(keys.ID_SECRET, secrets.token_hex(SECRET_BYTES), nx=True)
