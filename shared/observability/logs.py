@@ -24,6 +24,7 @@ from handoff_queue.shared.observability.redaction import Redactor, find_secrets
 from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.settings.unknown_variables import build_unknown_variables_warning
+from handoff_queue.shared.types.ids import JOB_ID_IN_TEXT
 
 QUIET = (
     *("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3"),
@@ -37,7 +38,7 @@ result instead. At the level DEBUG these loggers write all their lines, else onl
 errors.
 """
 _MESSAGE = re.compile(
-    r"(?P<job>j-(?:[a-z2-7]{16}|[0-9a-f]{12}))(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
+    rf"(?P<job>{JOB_ID_IN_TEXT})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{{1,4}})(?= ))?"
 )
 """Id of a job, and of a handoff if there is one, in the id and the arguments that Celery logs
 for a message.

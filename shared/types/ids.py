@@ -24,8 +24,11 @@ StepId = NewType("StepId", str)
 HandoffId = NewType("HandoffId", str)
 """Id of an attempt at a step, such as `research_qdrant.1`."""
 
-JOB_ID_PATTERN = r"^j-(?:[a-z2-7]{16}|[0-9a-f]{12})$"
-"""Pattern of a job id. The jobs of golden journals have the second form, which no new job gets."""
+JOB_ID_IN_TEXT = r"j-(?:[a-z2-7]{16}|[0-9a-f]{12})"
+"""Pattern of a job id in a text. The jobs of golden journals have the second form, which no new job
+gets.
+"""
+JOB_ID_PATTERN = f"^{JOB_ID_IN_TEXT}$"
 _ID_BYTES = 10
 """Random bytes of a job id: 80 bits. An id opens a job to each worker that knows it
 (`docs/security-measures.md`), so no worker may guess one.

@@ -15,10 +15,10 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.trace import Status, StatusCode
 
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import JOB_ID_IN_TEXT, JobId
 from handoff_queue.shared.types.names import ADVANCE, SPECIALIST_PREFIX
 
-_JOB = re.compile(r"j-(?:[a-z2-7]{16}|[0-9a-f]{12})")
+_JOB = re.compile(JOB_ID_IN_TEXT)
 
 
 class CelerySpans(CeleryInstrumentor):
