@@ -155,7 +155,7 @@ def system_on(
     processes.wait_until_ready()
     yield system
     redis = admin.store.connection.redis
-    assert keys_without_expiry(redis) == []
+    assert not (left := keys_without_expiry(redis)), left
     if users is not None:  # other tests use the same Redis with their own users
         assert not (refused := refused_commands(redis)), refused
     admin.store.connection.close()

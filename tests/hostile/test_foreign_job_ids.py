@@ -17,6 +17,7 @@ from redis.utils import str_if_bytes
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.memory_notes import HandoffNotes
 from handoff_queue.shared.store.redis.acl import RedisDatabase, build_rules, build_worker_access
 from handoff_queue.shared.store.store import Store, open_store
@@ -44,6 +45,7 @@ from tests.hostile.redis_readers import (
 )
 from tests.running_system import SUPERVISOR, RunningSystem, running_system
 from tests.system_users import refused_commands
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +101,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignWork]:
         assert refused_commands(admin) == []
         yield ForeignWork(system, admin, recording, job_ids)
         refused_commands(admin)
+        # A supervisor takes the report of a refusal at its next sweep.
+        wait_until(lambda: not admin.exists(keys.REFUSALS), expected="an empty list of reports")
 
 
 def run_jobs(jobs: Client, admin: Client) -> list[JobId]:
