@@ -21,6 +21,7 @@ from handoff_queue.supervisor.cli.errors import FAILED
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line, job_commands
+from tests.waiting import MAX_WAIT_S
 
 COLD_COMMANDS = ("run x --no", "dead show x")
 
@@ -402,7 +403,7 @@ def test_a_reader_that_stops_reading_is_not_an_error(tmp_path: Path) -> None:
         check=False,
         cwd=handoff.folder,
         env=handoff.environment(),
-        timeout=30,
+        timeout=MAX_WAIT_S,
     )
 
     assert "Traceback" not in completed.stderr

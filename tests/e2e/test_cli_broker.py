@@ -169,7 +169,7 @@ def test_a_lost_redis_is_reported_at_once_and_nothing_is_lost(
         handoff.wait_for_text("submitted")
         os.kill(processes.get_pids()["redis"], signal.SIGKILL)
         handoff.wait_for_text("trying again", timeout_s=5)
-        assert process.wait(timeout=20) == NO_REDIS
+        assert process.wait(timeout=MAX_WAIT_S) == NO_REDIS
 
     assert "Traceback" not in handoff.read("err")
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]

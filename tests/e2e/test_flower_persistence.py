@@ -19,7 +19,7 @@ import pytest
 
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, processes
 from tests.e2e.test_cli_up import printed_url
-from tests.waiting import wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 LOG_IN = "admin:a-password-of-some-length"
@@ -68,7 +68,7 @@ def test_search_finds_roles_jobs_and_steps_also_after_a_restart_and_a_kill(
         run_job(handoff, url, search, "What is HNSW?")
         assert search_handoffs(search, first) == first_states
         system.send_signal(signal.SIGINT)
-        assert system.wait(timeout=60) == 0
+        assert system.wait(timeout=MAX_WAIT_S) == 0
 
     with handoff.started(*up, FLOWER_BASIC_AUTH=LOG_IN):
         assert printed_url(handoff) == url

@@ -34,7 +34,7 @@ from tests.running_system import (
     running_system,
     system_on,
 )
-from tests.waiting import wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_
             watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
         )
         start_worker(system, "second")
-        assert watching.wait(timeout=60) == 0
+        assert watching.wait(timeout=MAX_WAIT_S) == 0
     held.release.set()
 
     assert [job["waiting_for"] for job in listed] == [WAITS]

@@ -14,7 +14,7 @@ import pytest
 
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
-from tests.waiting import wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 PASSING = """
 from handoff_queue.shared.observability.failpoints import run_between
@@ -41,7 +41,7 @@ def start_process(folder: Path) -> subprocess.Popen[str]:
 
 def outcome(folder: Path) -> tuple[int, str]:
     with start_process(folder) as process:
-        output = process.communicate(timeout=30)[0].strip()
+        output = process.communicate(timeout=MAX_WAIT_S)[0].strip()
         return process.returncode, output
 
 
@@ -98,7 +98,7 @@ def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
         )
         os.kill(process.pid, signal.SIGCONT)
 
-        assert process.communicate(timeout=30)[0].strip() == "done told"
+        assert process.communicate(timeout=MAX_WAIT_S)[0].strip() == "done told"
 
 
 @pytest.mark.slow

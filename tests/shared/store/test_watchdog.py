@@ -14,6 +14,7 @@ import pytest
 
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
+from tests.waiting import MAX_WAIT_S
 
 LEASE_S = 1.0
 
@@ -67,7 +68,7 @@ def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_no_proce
 def test_a_process_that_holds_its_interpreter_lock_is_ended(redis_url: str) -> None:
     with claim_holder(redis_url, "freezes") as holder:
         let_continue(holder)
-        _, output = holder.communicate(timeout=30)
+        _, output = holder.communicate(timeout=MAX_WAIT_S)
 
         assert holder.returncode == 1
         assert "Timeout" in output

@@ -17,7 +17,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.client_factory import PlainConnection, create_client
 from tests.doubles.raw_server import Conversation, RawServer
-from tests.waiting import wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 TIMEOUT_S = 0.2
 NAME = "under-test"
@@ -162,7 +162,9 @@ sys.exit(os.waitstatus_to_exitcode(status) or client.client_id() != ours)
 @pytest.mark.slow
 def test_a_forked_process_has_separate_connections(redis_url: str) -> None:
     assert (
-        subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode
+        subprocess.run(
+            [sys.executable, "-c", FORKS, redis_url], check=False, timeout=MAX_WAIT_S
+        ).returncode
         == 0
     )
 
