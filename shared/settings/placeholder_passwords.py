@@ -14,6 +14,8 @@ from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 
 HOW_TO_MAKE = "`openssl rand -hex 24` makes a good value"
+MIN_WEBHOOK_SECRET_CHARS = 16
+"""Least characters of HANDOFF_WEBHOOK_SECRET: 16 random letters have more than 64 bits."""
 _ANYWHERE = re.compile(r"change(?:me|this|it)|replace(?:me|this)|placeholder|example")
 _WHOLE = re.compile(
     r"(?:my|your|the|a)?"
@@ -47,12 +49,22 @@ def load_process_settings() -> Settings:
                     "the password in HANDOFF_REDIS_URL is a placeholder: set a password of your"
                     f" own; {HOW_TO_MAKE}"
                 )
-    secret = settings.webhook_secret
-    if secret is not None and is_placeholder(secret.get_secret_value()):
+    if settings.webhook_secret is not None:
+        _check_webhook_secret(settings.webhook_secret.get_secret_value())
+    return settings
+
+
+def _check_webhook_secret(secret: str) -> None:
+    if is_placeholder(secret):
         raise UserError(
             f"HANDOFF_WEBHOOK_SECRET is a placeholder: set a secret of your own; {HOW_TO_MAKE}"
         )
-    return settings
+    if len(secret) < MIN_WEBHOOK_SECRET_CHARS:
+        raise UserError(
+            f"HANDOFF_WEBHOOK_SECRET has fewer than {MIN_WEBHOOK_SECRET_CHARS} characters, so a"
+            " receiver of one tenant could guess it from its own secret: set a longer secret;"
+            f" {HOW_TO_MAKE}"
+        )
 
 
 def check_log_ins(log_ins: Iterable[str]) -> None:

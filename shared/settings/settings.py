@@ -532,7 +532,10 @@ class Settings(BaseSettings):
     jobs do not count.
     """
     webhook_secret: HeaderValue | None = None
-    """The secret that signs webhooks (HMAC-SHA256). Not set: webhooks are not signed."""
+    """The secret from which the secrets of all tenants follow, at least 16 characters. The secret
+    of a job's tenant signs its webhooks (HMAC-SHA256), and `handoff keys webhook TENANT` prints
+    it. Not set: webhooks are not signed.
+    """
     webhook_private_hosts: Hosts = ()
     """The hosts of webhooks that may have private addresses and any port, such as
     `hooks.internal, *.svc.cluster.local, 127.0.0.1`. All other webhooks must go to the public

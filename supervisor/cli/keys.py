@@ -1,4 +1,6 @@
-"""`handoff keys`: make, list and rotate the keys that sign messages."""
+"""`handoff keys`: make, list and rotate the keys that sign messages, and print the secrets that
+sign webhooks.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import typer
 from handoff_queue.shared.local.process_key_folders import write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, get_url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
@@ -33,6 +36,8 @@ from handoff_queue.supervisor.cli.supervisor_and_worker import (
     list_specialist_names,
     list_specialists_without_memory,
 )
+from handoff_queue.supervisor.client.argument_types import check_tenant
+from handoff_queue.supervisor.engine.webhooks import derive_tenant_secret
 
 
 class KeysAction(StrEnum):
@@ -41,18 +46,19 @@ class KeysAction(StrEnum):
     INIT = "init"
     LIST = "list"
     ROTATE = "rotate"
+    WEBHOOK = "webhook"
 
 
 def keys(
     action: Annotated[
-        KeysAction, typer.Argument(metavar="ACTION", help="init, list or rotate.")
+        KeysAction, typer.Argument(metavar="ACTION", help="init, list, rotate or webhook.")
     ] = KeysAction.LIST,
     subject: Annotated[
         str | None,
         typer.Argument(
             metavar="SUBJECT",
-            help="The folder (DIR) of `init` and `list`, or the IDENTITY whose key `rotate`"
-            " replaces.",
+            help="The folder (DIR) of `init` and `list`, the IDENTITY whose key `rotate` replaces,"
+            " or the TENANT whose secret `webhook` prints.",
         ),
     ] = None,
     specialist: Annotated[
@@ -91,7 +97,7 @@ def keys(
     """Make the keys that sign messages, and the users of Redis.
 
     Each kind of process signs with its own private key. All processes read one file of public
-    keys.
+    keys. `webhook` prints the secret with which a receiver of a tenant checks webhooks.
 
     handoff keys init ./keys --redis redis://redis.internal:6379/0
 
@@ -105,32 +111,48 @@ def keys(
         raise UserError("--folders needs --redis URL")
     if as_json and action is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
-    if subject is not None and not subject.strip():
-        raise UserError("the SUBJECT is empty: name the folder of the keys, or an identity")
+    _check_subject_and_folder(action, subject, folder)
     match action:
         case KeysAction.INIT:
-            if folder is not None:
-                raise UserError(
-                    "`handoff keys init` takes no --keys: name the folder alone, as in"
-                    " `handoff keys init ./keys`"
-                )
             if subject is None:
                 raise UserError(
                     "`handoff keys init` needs a DIR for the keys, as in `handoff keys init ./keys`"
                 )
             _init(Path(subject), _parse_workers(specialist), redis, with_folders=folders)
         case KeysAction.LIST:
-            if folder is not None and subject is not None:
-                raise UserError("name the folder of the keys once: as DIR, or with --keys")
             keys_folder = _get_folder(folder or _check_path(subject))
             _print_list(find_keyring_file(keys_folder), as_json=as_json)
         case KeysAction.ROTATE:
             if subject is None:
                 raise UserError("`handoff keys rotate` needs an IDENTITY (see `handoff keys list`)")
             _rotate(_get_folder(folder), subject)
+        case KeysAction.WEBHOOK:
+            if subject is None:
+                raise UserError(
+                    "`handoff keys webhook` needs a TENANT, as in `handoff keys webhook acme`"
+                )
+            _print_webhook_secret(subject)
         case _:
             assert_never(action)
     return OK
+
+
+def _check_subject_and_folder(action: KeysAction, subject: str | None, folder: Path | None) -> None:
+    if subject is not None and not subject.strip():
+        raise UserError(
+            "the SUBJECT is empty: name the folder of the keys, an identity or a tenant"
+        )
+    if folder is None:
+        return
+    if action is KeysAction.INIT:
+        raise UserError(
+            "`handoff keys init` takes no --keys: name the folder alone, as in"
+            " `handoff keys init ./keys`"
+        )
+    if action is KeysAction.LIST and subject is not None:
+        raise UserError("name the folder of the keys once: as DIR, or with --keys")
+    if action is KeysAction.WEBHOOK:
+        raise UserError("`handoff keys webhook` takes no --keys: it reads no key")
 
 
 def _check_path(subject: str | None) -> Path | None:
@@ -254,3 +276,15 @@ def _rotate(folder: Path, name: str) -> None:
         "the key before it stays valid until the next rotation. On other hosts, copy keyring.json"
         f" first, and {name}.key after it"
     )
+
+
+def _print_webhook_secret(tenant: str) -> None:
+    """Print the secret that signs the webhooks of a tenant."""
+    check_tenant(tenant)
+    secret = load_process_settings().webhook_secret
+    if secret is None:
+        raise UserError(
+            "HANDOFF_WEBHOOK_SECRET is not set: set it to the secret of the supervisors, from"
+            " which the secret of each tenant follows"
+        )
+    write_line(derive_tenant_secret(secret.get_secret_value(), tenant))

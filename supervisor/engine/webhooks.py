@@ -58,7 +58,8 @@ class Webhooks:
         """Set up the sender of webhooks.
 
         Args:
-            secret: signs the requests. None: they are not signed.
+            secret: the secret of the installation, from which `derive_tenant_secret` makes the
+                secret of each tenant. None: the requests are not signed.
             private_hosts: hosts that may have private addresses. All others must be public.
             timeout_s: seconds for one try.
         """
@@ -82,7 +83,7 @@ class Webhooks:
                 "attempt": attempt,
             }
         ).encode()
-        self._record(state, attempt, self._post(state.submitted.webhook_url or "", body))
+        self._record(state, attempt, self._post(state, body))
 
     def record_failed_try(self, state: JobState, attempt: int, detail: str) -> None:
         """Record that a try failed before it was sent. The next try comes after the usual time."""
@@ -124,7 +125,7 @@ class Webhooks:
             waits["steps"] = list(question.steps)
         if state.open_calls:
             waits["tools"] = [call.tool for call in state.open_calls]
-        outcome = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
+        outcome = self._post(state, json.dumps(waits).encode())
         log.info(
             "the webhook of a job was called",
             job_id=state.job_id,
@@ -133,17 +134,21 @@ class Webhooks:
             detail=outcome.detail,
         )
 
-    def _post(self, url: str, body: bytes) -> PostOutcome:
+    def _post(self, state: JobState, body: bytes) -> PostOutcome:
+        url = state.submitted.webhook_url or ""
         if not url.lower().startswith(("http://", "https://")):
             return PostOutcome(is_accepted=False, detail="not an http(s) URL")
         headers = {"Content-Type": "application/json"}
-        headers |= build_signature_headers(self._secret, int(self._store.connection.now()), body)
+        secret = None
+        if self._secret:
+            secret = derive_tenant_secret(self._secret, state.submitted.tenant)
+        headers |= build_signature_headers(secret, int(self._store.connection.now()), body)
         return post(url, body, headers, self._private_hosts, self._timeout_s)
 
 
 SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
-HANDOFF_WEBHOOK_SECRET.
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under the secret of the job's
+tenant.
 """
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 _SETTING = "HANDOFF_WEBHOOK_PRIVATE_HOSTS"
@@ -196,6 +201,18 @@ def post(
         return PostOutcome(is_accepted=False, detail=why)
     except REQUEST_ERRORS as error:
         return PostOutcome(is_accepted=False, detail=type(error).__name__)
+
+
+def derive_tenant_secret(secret: str, tenant: str) -> str:
+    """Return the secret that signs the webhooks of a tenant: 64 hexadecimal digits. Pure.
+
+    A receiver of one tenant cannot compute the secret of another tenant. So no receiver gets the
+    secret of the installation, also for the tenant `DEFAULT_TENANT`.
+
+    Args:
+        secret: the secret of the installation (HANDOFF_WEBHOOK_SECRET).
+    """
+    return hmac.new(secret.encode(), tenant.encode(), hashlib.sha256).hexdigest()
 
 
 def build_signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str]:

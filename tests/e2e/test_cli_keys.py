@@ -1,4 +1,6 @@
-"""`handoff keys` makes, lists and rotates keys. `handoff up --keys` runs a system that signs."""
+"""`handoff keys` makes, lists and rotates keys, and prints the secrets of webhooks.
+`handoff up --keys` runs a system that signs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from handoff_queue.shared.local.redis_server import find_server
 from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.trust.key_files import build_key_variables, find_private_key_file
 from handoff_queue.supervisor.cli.console_process import has_server
+from handoff_queue.supervisor.engine.webhooks import derive_tenant_secret
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
+from tests.e2e.fleets import WEBHOOK_SECRET
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +55,13 @@ def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
     assert "worker-researcher may sign result, announce for researcher" in (
         handoff.run("keys", "list", "keys").stdout
     )
+
+
+def test_the_operator_prints_the_webhook_secret_of_a_tenant(handoff: Handoff) -> None:
+    printed = handoff.run("keys", "webhook", "acme", HANDOFF_WEBHOOK_SECRET=WEBHOOK_SECRET)
+
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout == f"{derive_tenant_secret(WEBHOOK_SECRET, 'acme')}\n"
 
 
 @pytest.fixture
@@ -119,6 +130,10 @@ def test_a_missing_url_file_is_one_line(handoff: Handoff) -> None:
             "only `handoff keys init` takes --specialist",
         ),
         (["init", "more", "--redis", "redis://h:x/0"], "--redis: its port must be a number"),
+        (["webhook"], "`handoff keys webhook` needs a TENANT, as in `handoff keys webhook acme`"),
+        (["webhook", "acme", "--keys", "keys"], "`handoff keys webhook` takes no --keys"),
+        (["webhook", "acme"], "HANDOFF_WEBHOOK_SECRET is not set"),
+        (["webhook", "a\tb"], "the tenant's name must be one line"),
     ],
 )
 def test_a_wrong_call_is_an_error_of_one_line(

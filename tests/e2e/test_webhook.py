@@ -8,10 +8,12 @@ import pytest
 
 from handoff_queue.shared.types.events import WebhookTried
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.supervisor.engine.webhooks import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
     compute_signature,
+    derive_tenant_secret,
 )
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.doubles.webhook_server import WebhookServer
@@ -40,7 +42,8 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fle
         assert body.pop("version") > 0
         assert body == {"job_id": job_id, "status": "ok", "reason": None, "attempt": 1}
         sent = post.headers[SIGNATURE_HEADER.lower()], post.headers[TIMESTAMP_HEADER.lower()]
-        assert sent[0] == compute_signature(WEBHOOK_SECRET, sent[1], post.body)
+        secret = derive_tenant_secret(WEBHOOK_SECRET, DEFAULT_TENANT)
+        assert sent[0] == compute_signature(secret, sent[1], post.body)
         first, second = (json.loads(post.body) for post in failing.posts)
         assert (first["attempt"], second["attempt"]) == (1, 2)
         assert first["version"] < second["version"]

@@ -53,9 +53,10 @@ def test_a_generated_secret_is_not_a_placeholder() -> None:
             "sentinel://:a8d1f0c2@s1/0?master_name=mymaster&sentinel_password=changeme",
         ),
         ("HANDOFF_WEBHOOK_SECRET", "changeme"),
+        ("HANDOFF_WEBHOOK_SECRET", "xchange4fd20a1b"),
     ],
 )
-def test_a_process_names_the_variable_of_a_placeholder_and_not_its_value(
+def test_a_process_names_the_variable_of_a_weak_secret_and_not_its_value(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)

@@ -12,12 +12,14 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
     Webhooks,
     compute_signature,
+    derive_tenant_secret,
 )
 from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState
 from tests.doubles.jobs import a_job, version_of
@@ -27,14 +29,13 @@ LOOPBACK = ("127.0.0.1",)
 """The host of the receivers of these tests, as an operator allows it."""
 
 
-def ended_state(store: Store, url: str) -> JobState:
+def ended_state(store: Store, url: str, tenant: str = DEFAULT_TENANT) -> JobState:
     job_id = a_job(store)
     store.journal.append(job_id, JobEnded(status=JobStatus.OK))
     state = StateCache(store.journal).load(job_id)
     assert state is not None
-    return state.model_copy(
-        update={"submitted": state.submitted.model_copy(update={"webhook_url": url})}
-    )
+    fields = {"webhook_url": url, "tenant": tenant}
+    return state.model_copy(update={"submitted": state.submitted.model_copy(update=fields)})
 
 
 def last_attempt(store: Store, state: JobState) -> WebhookTried:
@@ -62,18 +63,29 @@ def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
     )
 
 
-def test_with_a_secret_the_post_is_signed(store: Store) -> None:
+@pytest.mark.parametrize("tenant", [DEFAULT_TENANT, "acme", "größer & co"])
+def test_a_post_is_signed_with_the_secret_of_the_tenant_alone(store: Store, tenant: str) -> None:
     with WebhookServer() as hook:
-        Webhooks(store, "secret", LOOPBACK).deliver(ended_state(store, hook.url), 1)
+        Webhooks(store, "secret", LOOPBACK).deliver(ended_state(store, hook.url, tenant), 1)
 
     (post,) = hook.posts
     timestamp = post.headers[TIMESTAMP_HEADER.lower()]
-    assert post.headers[SIGNATURE_HEADER.lower()] == compute_signature(
-        "secret", timestamp, post.body
+    signature = post.headers[SIGNATURE_HEADER.lower()]
+    others = (
+        "secret",
+        derive_tenant_secret("secret", "another tenant"),
+        derive_tenant_secret("another secret", tenant),
     )
-    assert compute_signature("other", timestamp, post.body) != compute_signature(
-        "secret", timestamp, post.body
-    )
+    own = derive_tenant_secret("secret", tenant)
+    assert signature == compute_signature(own, timestamp, post.body)
+    for other in others:
+        assert signature != compute_signature(other, timestamp, post.body)
+
+
+def test_the_secret_of_a_tenant_is_the_hmac_of_its_name() -> None:
+    # printf acme | openssl dgst -sha256 -hmac a-secret-of-this-test
+    digest = "f9dcd385a67516039d3ab735fed696544d1fc62f95353ddd89f8976a91f7a37b"
+    assert derive_tenant_secret("a-secret-of-this-test", "acme") == digest
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
