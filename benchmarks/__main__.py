@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.arguments import names_with, one_or_more
-from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
-from benchmarks.table import lines, measure, targets
+from benchmarks.arguments import filter_names, parse_positive
+from benchmarks.fleets import BENCH, ROWS, SLOTS, list_installed_rows
+from benchmarks.table import format_lines, format_targets, measure
 from benchmarks.timed_model import TimedCall, Way
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
     """
     options = _parse_arguments(arguments)
     rows = []
-    for row in rows_here():
+    for row in list_installed_rows():
         if row.name in options.rows:
             rows.append(row)
     synthesis = Synthesis(options.synthesis)
@@ -58,7 +58,11 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
         f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the"
         " processes of a kind\n"
     )
-    print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
+    print(
+        "\n".join(
+            [*format_lines(table), "", *format_targets(table, CRITICAL_PATH_CALLS[synthesis])]
+        )
+    )
     if options.quick:
         print(
             "\nSo few jobs only show that the benchmark works. The limits apply to the whole table:"
@@ -67,13 +71,13 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
     if not BENCH.exists():
         print(
             "\nLangGraph is not among them: `make bench` installs it"
-            f" ({len(ROWS) - len(rows_here())} rows)"
+            f" ({len(ROWS) - len(list_installed_rows())} rows)"
         )
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--repeats", type=one_or_more, default=3)
+    parser.add_argument("--repeats", type=parse_positive, default=3)
     parser.add_argument(
         "--calls",
         type=TimedCall.parse,
@@ -81,7 +85,9 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=_CALLS,
         help="seconds of a model call: 0, 1, 1:streamed, 1:whole",
     )
-    parser.add_argument("--at-once", type=one_or_more, nargs="+", default=[1, 50, 500], help="jobs")
+    parser.add_argument(
+        "--at-once", type=parse_positive, nargs="+", default=[1, 50, 500], help="jobs"
+    )
     parser.add_argument(
         "--synthesis",
         choices=list(Synthesis),
@@ -95,7 +101,9 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help="a few jobs, once: to see that it works"
     )
     options = parser.parse_args(arguments)
-    options.rows = names_with(parser, "--rows", options.rows, [row.name for row in rows_here()])
+    options.rows = filter_names(
+        parser, "--rows", options.rows, [row.name for row in list_installed_rows()]
+    )
     if options.quick:
         options.repeats, options.at_once = 1, [1, 5]
         options.calls = [replace(call, seconds=call.seconds / 10) for call in options.calls]

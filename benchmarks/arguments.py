@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Sequence
 
 
-def one_or_more(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Parse a positive integer.
 
     Raises:
@@ -20,7 +20,7 @@ def one_or_more(text: str) -> int:
     return int(text)
 
 
-def zero_or_more(text: str) -> int:
+def parse_not_negative(text: str) -> int:
     """Parse an integer that is not negative.
 
     Raises:
@@ -31,7 +31,7 @@ def zero_or_more(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Parse seconds.
 
     Raises:
@@ -46,7 +46,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def names_with(
+def filter_names(
     parser: argparse.ArgumentParser, option: str, texts: Sequence[str], names: Collection[str]
 ) -> list[str]:
     """Return the names that contain one of the texts. No texts: all names.

@@ -22,9 +22,9 @@ class Canvas:
 
     def __init__(self, url: str) -> None:
         os.environ["HANDOFF_REDIS_URL"] = url
-        from benchmarks.canvas_tasks import job_of
+        from benchmarks.canvas_tasks import build_job
 
-        self._job_of = job_of
+        self._job_of = build_job
         self._sent_jobs: list[tuple[Any, float]] = []
 
     def warm_up(self) -> None:
@@ -38,10 +38,10 @@ class Canvas:
         for result, _ in self._sent_jobs:
             _wait_for(result)
 
-    def each_s(self) -> list[float]:
+    def list_durations(self) -> list[float]:
         items: list[float] = []
         for result, sent_at in self._sent_jobs:
-            items.append(_utc(result.date_done) - sent_at)
+            items.append(_convert_time(result.date_done) - sent_at)
         return items
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ def _wait_for(result: Any) -> None:
     raise TimeoutError(f"no result of {result.id} in {PATIENCE_S} s")
 
 
-def _utc(celery_time: datetime | str) -> float:
+def _convert_time(celery_time: datetime | str) -> float:
     """Return Unix seconds of Celery's time, which may be a datetime or a text."""
     if isinstance(celery_time, str):
         moment = datetime.fromisoformat(celery_time)

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Celery, chain, group
 
-from benchmarks.peers_model import peers_model
+from benchmarks.peers_model import make_peers_model
 from benchmarks.timed_model import STEPS, call_for
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.settings.settings import get_redis_url, load_settings
@@ -28,30 +28,30 @@ app.conf.update(
     worker_send_task_events=True,  # Flower sees both alike
 )
 touch_while_alive(app)
-model = peers_model()
+model = make_peers_model()
 
 
 def _ignore(_progress: CallProgress) -> None:
     """Ignore reports, because a canvas has no display."""
 
 
-def _call(schema: dict[str, Any]) -> str:
+def _call_model(schema: dict[str, Any]) -> str:
     return str(model.reply(call_for(schema), _ignore).content[0]["text"])
 
 
 @app.task(name="canvas.plan", shared=False)  # type: ignore[untyped-decorator]
 def plan(job: str) -> str:
-    return f"{job}: {_call({'steps': {}})}"
+    return f"{job}: {_call_model({'steps': {}})}"
 
 
 @app.task(name="canvas.work", shared=False)  # type: ignore[untyped-decorator]
 def work(_plan: str, _n: int) -> str:
-    return _call({})
+    return _call_model({})
 
 
 @app.task(name="canvas.review", shared=False)  # type: ignore[untyped-decorator]
 def review(parts: list[str]) -> list[str]:
-    _call({"verdict": {}})
+    _call_model({"verdict": {}})
     return parts
 
 
@@ -59,7 +59,7 @@ def review(parts: list[str]) -> list[str]:
 def synthesis(parts: list[str]) -> str:
     if model.synthesis is Synthesis.MERGE:
         return "\n\n".join(parts)
-    return _call({})
+    return _call_model({})
 
 
 @app.task(name="canvas.work.nothing", shared=False, ignore_result=True)  # type: ignore[untyped-decorator]
@@ -67,6 +67,6 @@ def nothing() -> None:
     """Do nothing, to measure the cost of a message."""
 
 
-def job_of(name: str) -> Any:
+def build_job(name: str) -> Any:
     """Return one job, to send with `apply_async`."""
     return chain(plan.s(name), group(work.s(n) for n in range(STEPS)), review.s(), synthesis.s())

@@ -16,7 +16,7 @@ from statistics import median
 
 import httpx2
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from benchmarks.fleets import private_redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
@@ -100,9 +100,9 @@ def measure_of_timeline(window: Browser, page: JobPage, handoffs: int) -> Callab
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=one_or_more, default=10_000)
-    parser.add_argument("--handoffs", type=one_or_more, default=2_000)
-    parser.add_argument("--repeats", type=one_or_more, default=9)
+    parser.add_argument("--jobs", type=parse_positive, default=10_000)
+    parser.add_argument("--handoffs", type=parse_positive, default=2_000)
+    parser.add_argument("--repeats", type=parse_positive, default=9)
     options = parser.parse_args()
     load, *_ = os.getloadavg()
     with (

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.arguments import one_or_more, seconds
-from benchmarks.fleets import SLOTS, ProcessKind, environment_of, fleet, private_redis
+from benchmarks.arguments import parse_positive, parse_seconds
+from benchmarks.fleets import SLOTS, ProcessKind, build_environment, fleet, private_redis
 from benchmarks.handoff_jobs import HandoffJobs
-from benchmarks.uneven_model import CALL_S, Dag, dag_of
+from benchmarks.uneven_model import CALL_S, Dag, make_dag
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
@@ -60,7 +60,7 @@ def run_jobs(
     """
     with private_redis(folder / "redis") as (url, _):
         environment = {
-            **environment_of(url, 0.0, Synthesis.RECONCILE),
+            **build_environment(url, 0.0, Synthesis.RECONCILE),
             CALL_S: f"{shortest_s} {longest_s}",
         }
         with (
@@ -68,9 +68,9 @@ def run_jobs(
             closing(HandoffJobs(url)) as project,
         ):
             project.wait_for_workers()
-            project.run_one(dag_of(0, shortest_s, longest_s).request)
+            project.run_one(make_dag(0, shortest_s, longest_s).request)
             for number in numbers:
-                dag = dag_of(number, shortest_s, longest_s)
+                dag = make_dag(number, shortest_s, longest_s)
                 began = time.perf_counter()
                 project.run_one(dag.request)
                 yield Walked(dag, time.perf_counter() - began)
@@ -78,11 +78,11 @@ def run_jobs(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_path", description=__doc__)
-    parser.add_argument("--dags", type=one_or_more, default=10)
+    parser.add_argument("--dags", type=parse_positive, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first DAG's number")
     parser.add_argument(
         "--calls",
-        type=seconds,
+        type=parse_seconds,
         nargs=2,
         default=[1.0, 3.0],
         help="the shortest and the longest, in seconds",

@@ -32,7 +32,7 @@ class SystemRunner(Protocol):
     def run(self, count: int) -> None:
         """Run this number of jobs at once, to the last answer."""
 
-    def each_s(self) -> list[float]:
+    def list_durations(self) -> list[float]:
         """Return the seconds from submission to answer for each job of the last `run`. It is
         called after the clock has stopped.
         """
@@ -41,35 +41,35 @@ class SystemRunner(Protocol):
         """Stop the system."""
 
 
-def _handoff() -> SystemRunner:
+def _make_handoff() -> SystemRunner:
     from benchmarks.handoff_jobs import HandoffJobs
 
     return HandoffJobs(os.environ["HANDOFF_REDIS_URL"])
 
 
-def _canvas() -> SystemRunner:
+def _make_canvas() -> SystemRunner:
     from benchmarks.canvas_jobs import Canvas
 
     return Canvas(os.environ["HANDOFF_REDIS_URL"])
 
 
-def _threads() -> SystemRunner:
+def _make_threads() -> SystemRunner:
     from benchmarks.langgraph_jobs import InThreads
 
     return InThreads(Path(os.environ[FOLDER]))
 
 
-def _event_loop() -> SystemRunner:
+def _make_event_loop() -> SystemRunner:
     from benchmarks.langgraph_jobs import InAnEventLoop
 
     return InAnEventLoop(Path(os.environ[FOLDER]))
 
 
 RUNNERS: dict[str, Callable[[], SystemRunner]] = {
-    "handoff": _handoff,
-    "canvas": _canvas,
-    "langgraph": _threads,
-    "langgraph_async": _event_loop,
+    "handoff": _make_handoff,
+    "canvas": _make_canvas,
+    "langgraph": _make_threads,
+    "langgraph_async": _make_event_loop,
 }
 """Runners by the names that `python -m benchmarks.driver` takes. Each imports only its own
 modules.
@@ -110,13 +110,13 @@ class Driver:
         """Run this number of jobs at once. Return the seconds from the first submission to the
         last answer.
         """
-        return float(self._exchange(f"run {count}"))
+        return float(self._send_line(f"run {count}"))
 
-    def each_s(self) -> list[float]:
-        seconds: list[float] = json.loads(self._exchange("each"))
+    def list_durations(self) -> list[float]:
+        seconds: list[float] = json.loads(self._send_line("each"))
         return seconds
 
-    def _exchange(self, line: str) -> str:
+    def _send_line(self, line: str) -> str:
         assert self._process.stdin
         self._process.stdin.write(f"{line}\n")
         return self._read_line()
@@ -135,7 +135,7 @@ def main() -> None:
     for line in sys.stdin:
         command, _, count = line.strip().partition(" ")
         if command == "each":
-            print(json.dumps(runner.each_s()), flush=True)
+            print(json.dumps(runner.list_durations()), flush=True)
         else:
             began = time.perf_counter()
             runner.run(int(count))

@@ -74,7 +74,7 @@ THIS_PROJECT_TWO_WORKERS = SystemRow(
 ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS_PROJECT, THIS_PROJECT_TWO_WORKERS)
 
 
-def rows_here() -> tuple[SystemRow, ...]:
+def list_installed_rows() -> tuple[SystemRow, ...]:
     """Return the rows whose packages are installed."""
     rows: list[SystemRow] = []
     for row in ROWS:
@@ -83,7 +83,7 @@ def rows_here() -> tuple[SystemRow, ...]:
     return tuple(rows)
 
 
-def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, str]:
+def build_environment(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, str]:
     """Return the environment of a row's processes."""
     return {
         "HANDOFF_REDIS_URL": url,
@@ -181,7 +181,7 @@ def running(
         folder, pids, url = Path(name), {}, ""
         if row.parts:
             url, pids["redis"] = stack.enter_context(private_redis(folder / "redis"))
-        environment = {**environment_of(url, call.seconds, synthesis), WAY: call.way.value}
+        environment = {**build_environment(url, call.seconds, synthesis), WAY: call.way.value}
         if call.is_over_http:
             provider = stack.enter_context(
                 messages_server(folder / "server", "jobs", str(call.seconds), synthesis.value)

@@ -59,7 +59,7 @@ class HandoffJobs:
         result = self._jobs.wait(job_id, PATIENCE_S)
         assert result is JobStatus.OK, f"{job_id} ended {result}"
 
-    def each_s(self) -> list[float]:
+    def list_durations(self) -> list[float]:
         items: list[float] = []
         for job_id, sent_at in self._sent_jobs.items():
             items.append(self._read_end_time(job_id) - sent_at)

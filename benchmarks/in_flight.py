@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from benchmarks.arguments import one_or_more, seconds
+from benchmarks.arguments import parse_positive, parse_seconds
 from benchmarks.fleets import BENCH, messages_server
-from benchmarks.processor_time import cpu_s
+from benchmarks.processor_time import read_cpu_seconds
 from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
@@ -79,7 +79,7 @@ def measure(
         _start(system, pool, slots)
         ids = _wait_in_their_queue(system, jobs, handoffs)
         began = time.monotonic()
-        _control(system, "add_consumer")
+        _send_control_command(system, "add_consumer")
         with Watching(system.processes.get_pids()["worker"], lambda: _count(url)) as watching:
             for job_id in ids:
                 status = jobs.wait(job_id, 600)
@@ -94,7 +94,7 @@ def measure(
             turns,
             calls,
             seen["most"],
-            watching.mean_until(calls - slots),
+            watching.compute_mean_until(calls - slots),
             took_s,
             watching.cpu_s,
             watching.max_mb,
@@ -133,7 +133,7 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
     """Submit jobs, and wait until their handoffs are published before the worker takes the
     second one.
     """
-    _control(system, "cancel_consumer")
+    _send_control_command(system, "cancel_consumer")
     ids = list(
         jobs.submit_each(
             [Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]
@@ -145,7 +145,7 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
     return ids
 
 
-def _control(system: RunningSystem, control_command: str) -> None:
+def _send_control_command(system: RunningSystem, control_command: str) -> None:
     command = system.celery(
         control_command,
         "-A",
@@ -174,7 +174,7 @@ class Watching:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._seen: list[dict[str, int]] = []
-        self._cpu_before = self._cpu()
+        self._cpu_before = self._read_processor_time()
         self.max_mb = self.cpu_s = 0.0
 
     def __enter__(self) -> Watching:
@@ -184,9 +184,9 @@ class Watching:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.cpu_s = self._cpu() - self._cpu_before
+        self.cpu_s = self._read_processor_time() - self._cpu_before
 
-    def mean_until(self, answer_count: int) -> float:
+    def compute_mean_until(self, answer_count: int) -> float:
         """Return the average number of calls in flight, from the first call until this number
         of answers.
         """
@@ -200,22 +200,22 @@ class Watching:
         while not self._over.wait(0.1):
             self._seen.append(self._count())
             self.max_mb = max(
-                self.max_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid))
+                self.max_mb, sum(_read_memory(pid) for pid in _iterate_processes(self._pid))
             )
 
-    def _cpu(self) -> float:
-        return sum(cpu_s(pid) for pid in _with_children(self._pid))
+    def _read_processor_time(self) -> float:
+        return sum(read_cpu_seconds(pid) for pid in _iterate_processes(self._pid))
 
 
-def _with_children(pid: int) -> Iterator[int]:
+def _iterate_processes(pid: int) -> Iterator[int]:
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended in the meantime
             for child in (task / "children").read_text().split():
-                yield from _with_children(int(child))
+                yield from _iterate_processes(int(child))
 
 
-def _memory_mb(pid: int) -> float:
+def _read_memory(pid: int) -> float:
     return (
         int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         * os.sysconf("SC_PAGE_SIZE")
@@ -223,7 +223,7 @@ def _memory_mb(pid: int) -> float:
     )
 
 
-def pool_and_slots(text: str) -> tuple[str, int]:
+def parse_pool(text: str) -> tuple[str, int]:
     """Parse a pool and its slots.
 
     Raises:
@@ -234,19 +234,19 @@ def pool_and_slots(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not like threads:500, prefork:16 or gevent:500"
         )
-    return pool, one_or_more(slots)
+    return pool, parse_positive(slots)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
-    parser.add_argument("--handoffs", type=one_or_more, default=1000)
+    parser.add_argument("--handoffs", type=parse_positive, default=1000)
     parser.add_argument(
-        "--turns", type=one_or_more, nargs="+", default=[1, 4], help="calls of a handoff"
+        "--turns", type=parse_positive, nargs="+", default=[1, 4], help="calls of a handoff"
     )
-    parser.add_argument("--seconds", type=seconds, default=2.0, help="that a call takes")
+    parser.add_argument("--seconds", type=parse_seconds, default=2.0, help="that a call takes")
     parser.add_argument(
         "pools",
-        type=pool_and_slots,
+        type=parse_pool,
         nargs="*",
         default=[("threads", 500), ("prefork", 16)],
         help="POOL:SLOTS",

@@ -34,7 +34,7 @@ class Environment:
         """Return its interpreter."""
         return self.folder / "bin" / "python"
 
-    def packages(self) -> dict[str, str]:
+    def list_packages(self) -> dict[str, str]:
         """Return name -> version of its packages."""
         packages_json = run_uv("pip", "list", "--format", "json", "--python", str(self.python))
         packages: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Environment:
             packages[package["name"]] = package["version"]
         return packages
 
-    def megabytes(self) -> float:
+    def measure_size(self) -> float:
         """Return the size of its files without bytecode, links not followed, in millions of
         bytes.
         """
@@ -76,9 +76,9 @@ def build_wheel_of(sources: Path, target: Path) -> Path:
     return wheel
 
 
-def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
+def install_newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
     """Make an environment with the wheel and the newest tested versions of its packages."""
-    environment = _empty(folder)
+    environment = _make_environment(folder)
     if extra:
         requirement = f"handoff-queue[{extra}] @ {wheel.as_uri()}"
     else:
@@ -90,9 +90,9 @@ def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
     return environment
 
 
-def oldest(folder: Path, wheel: Path) -> Environment:
+def install_oldest(folder: Path, wheel: Path) -> Environment:
     """Make an environment with the wheel and the oldest versions that its base install allows."""
-    environment = _empty(folder)
+    environment = _make_environment(folder)
     python = ("--python", str(environment.python))
     pyproject = str(ROOT / "pyproject.toml")
     run_uv("pip", "install", *python, "--resolution", "lowest-direct", "--requirements", pyproject)
@@ -100,7 +100,7 @@ def oldest(folder: Path, wheel: Path) -> Environment:
     return environment
 
 
-def _empty(folder: Path) -> Environment:
+def _make_environment(folder: Path) -> Environment:
     run_uv("venv", "--python", sys.executable, str(folder))
     return Environment(folder)
 
@@ -125,12 +125,12 @@ def main() -> None:
         folder = Path(temporary)
         wheel = build_wheel(folder)
         for extra in EXTRAS:
-            environment = newest(folder / f"with-{extra}", wheel, extra)
+            environment = install_newest(folder / f"with-{extra}", wheel, extra)
             name = "handoff-queue"
             if extra:
                 name = f"handoff-queue[{extra}]"
-            size = environment.megabytes()
-            print(f"| `{name}` | {len(environment.packages())} | {size:.0f} |")
+            size = environment.measure_size()
+            print(f"| `{name}` | {len(environment.list_packages())} | {size:.0f} |")
 
 
 if __name__ == "__main__":

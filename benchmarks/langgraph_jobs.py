@@ -23,7 +23,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks.peers_model import peers_model
+from benchmarks.peers_model import make_peers_model
 from benchmarks.timed_model import DELAY, STEPS, call_for
 from handoff_queue.shared.types.model import CallProgress, ModelReply
 from handoff_queue.shared.types.plan import Synthesis
@@ -32,7 +32,7 @@ AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
 """Jobs in flight. Without waiting calls, as many as a process of the other rows has slots:
 more jobs would only wait for each other.
 """
-model = peers_model()
+model = make_peers_model()
 
 
 class State(TypedDict):
@@ -52,59 +52,61 @@ def _ignore(_progress: CallProgress) -> None:
     """Ignore reports, because a graph has no display."""
 
 
-def _text(reply: ModelReply) -> str:
+def _get_text(reply: ModelReply) -> str:
     return str(reply.content[0]["text"])
 
 
-def _call(schema: Update) -> str:
-    return _text(model.reply(call_for(schema), _ignore))
+def _call_model(schema: Update) -> str:
+    return _get_text(model.reply(call_for(schema), _ignore))
 
 
 def plan(state: State) -> Update:
-    return {"plan": f"{state['job']}: {_call({'steps': {}})}"}
+    return {"plan": f"{state['job']}: {_call_model({'steps': {}})}"}
 
 
 def work(_state: State) -> Update:
-    return {"parts": [_call({})]}
+    return {"parts": [_call_model({})]}
 
 
 def review(_state: State) -> Update:
-    _call({"verdict": {}})
+    _call_model({"verdict": {}})
     return {}
 
 
-def synthesis(state: State) -> Update:
-    return {
-        "answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else _call({})
-    }
-
-
-async def _call_async(schema: Update) -> str:
-    return _text(await model.reply_async(call_for(schema)))
-
-
-async def plan_async(state: State) -> Update:
-    return {"plan": f"{state['job']}: {await _call_async({'steps': {}})}"}
-
-
-async def work_async(_state: State) -> Update:
-    return {"parts": [await _call_async({})]}
-
-
-async def review_async(_state: State) -> Update:
-    await _call_async({"verdict": {}})
-    return {}
-
-
-async def synthesis_async(state: State) -> Update:
+def synthesize(state: State) -> Update:
     return {
         "answer": "\n\n".join(state["parts"])
         if model.synthesis is Synthesis.MERGE
-        else await _call_async({})
+        else _call_model({})
     }
 
 
-def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis: Node) -> Any:
+async def _call_model_async(schema: Update) -> str:
+    return _get_text(await model.reply_async(call_for(schema)))
+
+
+async def plan_async(state: State) -> Update:
+    return {"plan": f"{state['job']}: {await _call_model_async({'steps': {}})}"}
+
+
+async def work_async(_state: State) -> Update:
+    return {"parts": [await _call_model_async({})]}
+
+
+async def review_async(_state: State) -> Update:
+    await _call_model_async({"verdict": {}})
+    return {}
+
+
+async def synthesize_async(state: State) -> Update:
+    return {
+        "answer": "\n\n".join(state["parts"])
+        if model.synthesis is Synthesis.MERGE
+        else await _call_model_async({})
+    }
+
+
+def build_graph(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis: Node) -> Any:
     graph = StateGraph(State)
     graph.add_node("plan", plan)
     graph.add_node("review", review)
@@ -122,7 +124,7 @@ def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis:
     return graph.compile(checkpointer=checkpointer)
 
 
-def _job(number: int) -> tuple[Update, Update]:
+def _build_job(number: int) -> tuple[Update, Update]:
     """Return a job's input and its configuration with a new LangGraph thread."""
     return {"job": f"job{number}", "plan": "", "parts": [], "answer": ""}, {
         "configurable": {"thread_id": uuid4().hex}
@@ -134,7 +136,7 @@ class InThreads:
 
     def __init__(self, folder: Path) -> None:
         connection = sqlite3.connect(folder / "threads.sqlite", check_same_thread=False)
-        self._graph = graph_of(SqliteSaver(connection), plan, work, review, synthesis)
+        self._graph = build_graph(SqliteSaver(connection), plan, work, review, synthesize)
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._each_s: list[float] = []
 
@@ -145,12 +147,12 @@ class InThreads:
         began = time.perf_counter()
 
         def run_job(number: int) -> float:
-            assert self._graph.invoke(*_job(number))["answer"]
+            assert self._graph.invoke(*_build_job(number))["answer"]
             return time.perf_counter() - began
 
         self._each_s = list(self._pool.map(run_job, range(count)))
 
-    def each_s(self) -> list[float]:
+    def list_durations(self) -> list[float]:
         return self._each_s
 
     def close(self) -> None:
@@ -170,24 +172,24 @@ class InAnEventLoop:
         saver = await self._open.enter_async_context(
             AsyncSqliteSaver.from_conn_string(str(folder / "event_loop.sqlite"))
         )
-        return graph_of(saver, plan_async, work_async, review_async, synthesis_async)
+        return build_graph(saver, plan_async, work_async, review_async, synthesize_async)
 
     def warm_up(self) -> None:
         self.run(1)
 
     def run(self, count: int) -> None:
-        async def all_of_them() -> list[float]:
+        async def run_all() -> list[float]:
             return await asyncio.gather(*(run_job(number) for number in range(count)))
 
         async def run_job(number: int) -> float:
             async with slots:
-                assert (await self._graph.ainvoke(*_job(number)))["answer"]
+                assert (await self._graph.ainvoke(*_build_job(number)))["answer"]
             return time.perf_counter() - began
 
         slots, began = asyncio.Semaphore(AT_ONCE), time.perf_counter()
-        self._each_s = self._loop.run_until_complete(all_of_them())
+        self._each_s = self._loop.run_until_complete(run_all())
 
-    def each_s(self) -> list[float]:
+    def list_durations(self) -> list[float]:
         return self._each_s
 
     def close(self) -> None:

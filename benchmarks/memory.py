@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
-from benchmarks.arguments import one_or_more
-from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from benchmarks.arguments import parse_positive
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, build_environment, fleet, private_redis
 from benchmarks.handoff_jobs import HandoffJobs
 from handoff_queue.shared.types.plan import Synthesis
 
@@ -26,7 +26,7 @@ KINDS = (
 SHARED_BY_JOBS = "what all jobs share"
 
 
-def bytes_by_kind(client: Any) -> Counter[str]:
+def measure_bytes_by_kind(client: Any) -> Counter[str]:
     """Return the MEMORY USAGE of every key, by kind."""
     sizes: Counter[str] = Counter()
     for name in client.scan_iter(count=1_000):
@@ -40,10 +40,10 @@ def bytes_by_kind(client: Any) -> Counter[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=one_or_more, default=200)
+    parser.add_argument("--jobs", type=parse_positive, default=200)
     jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, _):
-        environment = environment_of(url, 0.0, Synthesis.MERGE)
+        environment = build_environment(url, 0.0, Synthesis.MERGE)
         with (
             fleet(Path(name) / "handoff", environment, [SUPERVISOR, WORKER], slots=SLOTS),
             redis.Redis.from_url(url) as client,
@@ -51,10 +51,10 @@ def main() -> None:
             project = HandoffJobs(url)
             project.warm_up()
             project.run(5)
-            before = bytes_by_kind(client)
+            before = measure_bytes_by_kind(client)
             used_before = int(client.info("memory")["used_memory"])
             project.run(jobs)
-            after = bytes_by_kind(client)
+            after = measure_bytes_by_kind(client)
             used_bytes = int(client.info("memory")["used_memory"]) - used_before
     print(
         f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job"

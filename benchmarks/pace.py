@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.arguments import one_or_more, seconds
+from benchmarks.arguments import parse_positive, parse_seconds
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
@@ -69,7 +69,7 @@ class Paced:
         return total
 
 
-def model(request: Json) -> Reply:
+def reply(request: Json) -> Reply:
     """Plan parallel steps, answer each step in one turn, and pass the review."""
     properties = answer_properties(request)
     if "steps" in properties:
@@ -96,7 +96,7 @@ def measure_pace(
     """Run jobs with this number of calls on this number of worker processes, and return the
     server's counts.
     """
-    limited_model = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
+    limited_model = RateLimited(reply, limit=limit, window_s=window_s, answers_after_s=0.2)
     with (
         MessagesServer(limited_model) as server,
         running_system(
@@ -124,11 +124,13 @@ def measure_pace(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pace", description=__doc__)
-    parser.add_argument("--workers", type=one_or_more, default=8, help="processes")
-    parser.add_argument("--slots", type=one_or_more, default=8, help="of each")
-    parser.add_argument("--limit", type=one_or_more, default=50, help="requests in a window")
-    parser.add_argument("--window", type=seconds, default=60.0, help="seconds")
-    parser.add_argument("--calls", type=one_or_more, default=200, help="of the specialists, in all")
+    parser.add_argument("--workers", type=parse_positive, default=8, help="processes")
+    parser.add_argument("--slots", type=parse_positive, default=8, help="of each")
+    parser.add_argument("--limit", type=parse_positive, default=50, help="requests in a window")
+    parser.add_argument("--window", type=parse_seconds, default=60.0, help="seconds")
+    parser.add_argument(
+        "--calls", type=parse_positive, default=200, help="of the specialists, in all"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         seen = measure_pace(

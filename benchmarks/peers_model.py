@@ -35,14 +35,14 @@ class SdkModel:
         self._is_streamed = is_streamed
 
     def reply(self, call: ModelCall, _on_progress: Callable[[CallProgress], None]) -> ModelReply:
-        arguments = _request_arguments(call)
+        arguments = _build_request_arguments(call)
         if not self._is_streamed:
             return _read(self._client.messages.create(**arguments))
         with self._client.messages.stream(**arguments) as stream:
             return _read(stream.get_final_message())
 
     async def reply_async(self, call: ModelCall) -> ModelReply:
-        arguments = _request_arguments(call)
+        arguments = _build_request_arguments(call)
         if not self._is_streamed:
             return _read(await self._async_client.messages.create(**arguments))
         async with self._async_client.messages.stream(**arguments) as stream:
@@ -61,7 +61,7 @@ class SdkModel:
         )
 
 
-def _request_arguments(call: ModelCall) -> dict[str, Any]:
+def _build_request_arguments(call: ModelCall) -> dict[str, Any]:
     """Return the arguments of a request with a short prompt and the schema of the wanted
     answer. Prompts of this project are longer: 6 to 8 KB with a specialist's instructions and
     schema.
@@ -85,7 +85,7 @@ def _read(message: anthropic.types.Message) -> ModelReply:
     )
 
 
-def peers_model() -> TimedModel | SdkModel:
+def make_peers_model() -> TimedModel | SdkModel:
     way = Way(os.environ.get(WAY, Way.FUNCTION))
     if way is Way.FUNCTION:
         return make_model(load_settings())

@@ -23,8 +23,8 @@ from typing import Any
 
 import redis
 
-from benchmarks.arguments import one_or_more
-from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from benchmarks.arguments import parse_positive
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, build_environment, fleet, private_redis
 from handoff_queue.shared.types.plan import Synthesis
 
 FORM = "BENCH_FORM"
@@ -68,14 +68,14 @@ def _replace_functions(functions: Mapping[str, str]) -> None:
     """
     from handoff_queue.shared.store.redis import connection, script
 
-    def source_of(name: str) -> str:
+    def read_source(name: str) -> str:
         source = script.build_source(name)
         for function, value in functions.items():
             head = f"local function {function}"
             source = source.replace(head, f"{head} do return {value} end", 1)
         return source
 
-    connection.source_of = source_of  # type: ignore[attr-defined]
+    connection.source_of = read_source  # type: ignore[attr-defined]
 
 
 def measure_forms(
@@ -85,7 +85,7 @@ def measure_forms(
     supervisor and the worker, and of all processes.
     """
     from benchmarks.handoff_jobs import HandoffJobs
-    from benchmarks.trips import cost_of
+    from benchmarks.trips import measure_cost
 
     times: dict[str, list[tuple[float, float]]] = {}
     for form in forms:
@@ -99,7 +99,7 @@ def measure_forms(
         ]
         for number, form in enumerate(forms):
             url, server = parts.enter_context(private_redis(folder / f"redis{number}"))
-            environment = environment_of(url, 0.0, Synthesis.MERGE) | {FORM: form}
+            environment = build_environment(url, 0.0, Synthesis.MERGE) | {FORM: form}
             keys = None
             if form == ENCRYPTED:
                 keys = _write_key(folder)
@@ -116,7 +116,7 @@ def measure_forms(
             if number % 2 == 0:
                 order.reverse()
             for form, (runner, pids, client) in order:
-                cost = cost_of(runner.run, jobs, pids, client)
+                cost = measure_cost(runner.run, jobs, pids, client)
                 own_ms = cost.cpu_ms[SUPERVISOR.name] + cost.cpu_ms[WORKER.name]
                 times[form].append((own_ms, cost.total_ms))
     return times
@@ -154,16 +154,16 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
         for account in (keys.progress(job_id), keys.day(day), keys.day(day, DEFAULT_TENANT)):
             store.connection.redis.hset(account, mapping=counters)
 
-        def redis_s() -> float:
+        def read_redis_seconds() -> float:
             processor_times = store.connection.redis.info("cpu")
             return float(
                 processor_times["used_cpu_user_main_thread"]
                 + processor_times["used_cpu_sys_main_thread"]
             )
 
-        def micros(*, has_usage: bool) -> float:
+        def measure_commit(*, has_usage: bool) -> float:
             nonlocal number
-            began = redis_s()
+            began = read_redis_seconds()
             for _ in range(commits):
                 version = store.jobs.read([job_id])[0].version
                 number += 1
@@ -173,15 +173,15 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
                     job_id, version, [CancelRequested(by="bench")], verified=verified_amounts
                 )
                 store.journal.commit(commit)
-            return (redis_s() - began) / commits * 1e6
+            return (read_redis_seconds() - began) / commits * 1e6
 
         turns = []
         for _ in range(repeats):
-            turns.append((micros(has_usage=False), micros(has_usage=True)))
-        began = redis_s()
+            turns.append((measure_commit(has_usage=False), measure_commit(has_usage=True)))
+        began = read_redis_seconds()
         for _ in range(repeats):
             store.connection.redis.eval(read_script, 1, f"handoff:{{{job_id}}}")
-        read_us = (redis_s() - began) / repeats * 1e3
+        read_us = (read_redis_seconds() - began) / repeats * 1e3
     without_us, with_us = zip(*turns, strict=True)
     more = median(map(sub, with_us, without_us))
     print("| decision without verified usage, µs | with | more | one reading |\n|---|---|---|---|")
@@ -190,8 +190,8 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=one_or_more, default=80)
-    parser.add_argument("--repeats", type=one_or_more, default=15)
+    parser.add_argument("--jobs", type=parse_positive, default=80)
+    parser.add_argument("--repeats", type=parse_positive, default=15)
     parser.add_argument("--form", choices=FORMS[1:], help="compare only this form")
     parser.add_argument("--parts", action="store_true", help="a decision only")
     options = parser.parse_args()

@@ -21,7 +21,7 @@ from typing import Any
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_s(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Return the seconds so far, in the process and in the kernel."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS_PER_S
@@ -32,7 +32,7 @@ def forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def peak_mb(pid: int) -> float:
+def read_peak_memory(pid: int) -> float:
     """Return the peak memory in MB, including memory that it shares with other processes."""
     match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert match
@@ -64,7 +64,7 @@ def measure_from_now_on() -> None:
     threading.Thread(target=_write_for_ever, args=(file,), daemon=True).start()
 
 
-def seconds_in(folder: Path) -> Mapping[str, float]:
+def sum_seconds(folder: Path) -> Mapping[str, float]:
     """Return the processor seconds of all processes so far: of signatures, and of verified
     usage.
     """

@@ -19,20 +19,20 @@ from typing import Any
 
 import redis
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from benchmarks.fleets import (
     SLOTS,
     SUPERVISOR,
     WORKER,
     ProcessKind,
-    environment_of,
+    build_environment,
     fleet,
     messages_server,
     private_redis,
 )
 from benchmarks.handoff_jobs import HandoffJobs
-from benchmarks.processor_time import CLOCK_FOLDER, measure_from_now_on, seconds_in
-from benchmarks.trips import cost_of
+from benchmarks.processor_time import CLOCK_FOLDER, measure_from_now_on, sum_seconds
+from benchmarks.trips import measure_cost
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys
 from handoff_queue.shared.types.plan import Synthesis
 
@@ -40,7 +40,7 @@ IDENTITIES = {SUPERVISOR.name: "supervisor", WORKER.name: "worker"}
 WARM_UP_JOBS = 20
 
 
-def variables_of(part: ProcessKind, keys: Path | None) -> dict[str, str]:
+def list_variables(part: ProcessKind, keys: Path | None) -> dict[str, str]:
     """Return the variables with the keys of a process."""
     if keys is None:
         return {}
@@ -53,10 +53,10 @@ def start(
 ) -> tuple[HandoffJobs, dict[str, int], Any]:
     """Start a fleet and run its first jobs. Return its jobs, its processes and its Redis."""
     url, server = parts.enter_context(private_redis(folder / "redis"))
-    environment = environment_of(url, 0.0, Synthesis.MERGE) | provider
+    environment = build_environment(url, 0.0, Synthesis.MERGE) | provider
     pids: dict[str, int] = {"redis": server}
     for part in (SUPERVISOR, WORKER):
-        variables = environment | variables_of(part, keys)
+        variables = environment | list_variables(part, keys)
         pids |= parts.enter_context(fleet(folder / part.name, variables, [part], slots=SLOTS))
     jobs = HandoffJobs(url, keys)
     jobs.warm_up()
@@ -64,7 +64,7 @@ def start(
     return jobs, pids, redis.Redis.from_url(url)
 
 
-def _provider(parts: ExitStack, folder: Path, *, is_instant: bool) -> dict[str, str]:
+def _start_provider(parts: ExitStack, folder: Path, *, is_instant: bool) -> dict[str, str]:
     """Start a server for the model calls. Return the variables with its address."""
     if is_instant:
         return {}
@@ -81,7 +81,7 @@ def measure_jobs(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[flo
     turns: list[tuple[float, float]] = []
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
-        provider = _provider(parts, folder, is_instant=is_instant)
+        provider = _start_provider(parts, folder, is_instant=is_instant)
         keys = folder / "keys"
         make_keys(keys)
         systems = [
@@ -93,7 +93,7 @@ def measure_jobs(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[flo
             order = (0, 1) if number % 2 else (1, 0)
             for place in order:
                 runner, pids, client = systems[place]
-                costs[place] = cost_of(runner.run, jobs, pids, client).total_ms
+                costs[place] = measure_cost(runner.run, jobs, pids, client).total_ms
             turns.append((costs[0], costs[1]))
     return turns
 
@@ -107,11 +107,13 @@ def measure_parts(jobs: int, *, is_instant: bool) -> None:
         make_keys(keys)
         os.environ[CLOCK_FOLDER] = str(clock)
         measure_from_now_on()
-        provider = _provider(parts, folder, is_instant=is_instant) | {CLOCK_FOLDER: str(clock)}
+        provider = _start_provider(parts, folder, is_instant=is_instant) | {
+            CLOCK_FOLDER: str(clock)
+        }
         runner, pids, client = start(parts, folder / "signed", provider, keys)
-        before = seconds_in(clock)
-        cost = cost_of(runner.run, jobs, pids, client)
-        after = seconds_in(clock)
+        before = sum_seconds(clock)
+        cost = measure_cost(runner.run, jobs, pids, client)
+        after = sum_seconds(clock)
     print(f"| part | ms of {cost.total_ms:.1f} ms of a job | share |\n|---|---|---|")
     for part, seconds in after.items():
         used_ms = (seconds - before[part]) * 1000 / jobs
@@ -120,8 +122,8 @@ def measure_parts(jobs: int, *, is_instant: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=one_or_more, default=80)
-    parser.add_argument("--repeats", type=one_or_more, default=9)
+    parser.add_argument("--jobs", type=parse_positive, default=80)
+    parser.add_argument("--repeats", type=parse_positive, default=9)
     parser.add_argument("--instant", action="store_true", help="a function stands for the model")
     parser.add_argument("--parts", action="store_true", help="the shares in one system")
     options = parser.parse_args()

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 from handoff_queue.supervisor.client.client import connect
@@ -38,7 +38,7 @@ def start(form: str) -> str:
         memory_kb = 0
         for name, pid in system._processes.get_pids().items():
             if name != "redis":
-                memory_kb += _pss_kb(pid)
+                memory_kb += _read_pss(pid)
     used_s = 0.0
     for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(whose)
@@ -50,7 +50,7 @@ def _make_no_keys(system: EmbeddedSystem) -> None:
     system._keys = system._folder / "no-keys"
 
 
-def _pss_kb(pid: int) -> int:
+def _read_pss(pid: int) -> int:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])
@@ -59,7 +59,7 @@ def _pss_kb(pid: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=one_or_more, default=3)
+    parser.add_argument("--repeats", type=parse_positive, default=3)
     parser.add_argument("--form", choices=FORMS, help="start once in this process")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     options = parser.parse_args()

@@ -62,12 +62,14 @@ class StreamingServer:
         self.now = self.most = self.all = 0
 
     async def serve(self) -> None:
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=4096)
+        server = await asyncio.start_server(self._handle_connection, "127.0.0.1", 0, backlog=4096)
         print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
         async with server:
             await server.serve_forever()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -80,7 +82,7 @@ class StreamingServer:
                 if head.startswith(b"get /count"):
                     await self._tell(writer)
                 else:
-                    await self._reply(
+                    await self._send_reply(
                         writer, self._choose(body), is_streamed=b'"stream":true' in body
                     )
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -93,7 +95,7 @@ class StreamingServer:
         writer.write(_WHOLE % (len(body), body))
         await writer.drain()
 
-    async def _reply(
+    async def _send_reply(
         self, writer: asyncio.StreamWriter, reply: SentReply, *, is_streamed: bool
     ) -> None:
         self.now += 1
@@ -114,7 +116,7 @@ class StreamingServer:
             self.now -= 1
 
 
-def reply_of(text: str, events: int, *, calls: bool = False) -> SentReply:
+def build_reply(text: str, events: int, *, calls: bool = False) -> SentReply:
     """Return a reply.
 
     Args:
@@ -138,7 +140,7 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> SentReply:
     deltas: list[dict[str, object]] = []
     for piece in pieces:
         deltas.append({"index": 0, "delta": {"type": "text_delta", "text": piece}})
-    start = _event("message_start", message=message) + _event(
+    start = _encode_event("message_start", message=message) + _encode_event(
         "content_block_start", index=0, content_block={"type": "text", "text": ""}
     )
     stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
@@ -147,22 +149,22 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> SentReply:
     else:
         tools = []
     call = b"".join(
-        _event("content_block_start", index=1, content_block=tool)
-        + _event("content_block_stop", index=1)
+        _encode_event("content_block_start", index=1, content_block=tool)
+        + _encode_event("content_block_stop", index=1)
         for tool in tools
     )
-    over = _event("message_delta", delta=stop, usage=_USAGE) + _event("message_stop")
-    end = _event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
+    over = _encode_event("message_delta", delta=stop, usage=_USAGE) + _encode_event("message_stop")
+    end = _encode_event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
     whole_message = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
     return SentReply(
         start,
-        tuple(_event("content_block_delta", **delta) for delta in deltas),
+        tuple(_encode_event("content_block_delta", **delta) for delta in deltas),
         end,
         json.dumps(whole_message).encode(),
     )
 
 
-def _event(kind: str, **fields: Any) -> bytes:
+def _encode_event(kind: str, **fields: Any) -> bytes:
     data = f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -179,7 +181,7 @@ def in_turns(turns: int) -> Choose:
             "output": "## A part\n\n" + "It says what it says, as it was said before. " * 20,
         }
     )
-    answer, call = reply_of(text, 40), reply_of(text, 40, calls=True)
+    answer, call = build_reply(text, 40), build_reply(text, 40, calls=True)
     return lambda body: answer if body.count(b'"role":"assistant"') + 1 >= turns else call
 
 
@@ -193,7 +195,7 @@ def for_jobs(synthesis: str) -> Choose:
 
     by_field = {}
     for field in ("steps", "verdict", "output"):
-        by_field[field] = reply_of(
+        by_field[field] = build_reply(
             json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10
         )
 

@@ -15,7 +15,7 @@ from benchmarks.fleets import (
     SystemRow,
     running,
 )
-from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
+from benchmarks.processor_time import forget_peak, read_cpu_seconds, read_peak_memory
 from benchmarks.timed_model import TimedCall
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
@@ -72,18 +72,20 @@ def measure_load(driver: Driver, pids: Mapping[str, int], load: Load) -> Measure
         forget_peak(pid)
     before: dict[str, float] = {}
     for name, pid in pids.items():
-        before[name] = cpu_s(pid)
+        before[name] = read_cpu_seconds(pid)
     jobs, took_s, each_s = load.batches * load.at_once, 0.0, list[float]()
     for _ in range(load.batches):
         took_s += driver.run(load.at_once)
         if load.batches > 1:
-            each_s += driver.each_s()
+            each_s += driver.list_durations()
     cpu_ms: dict[str, float] = {}
     memory_mb: dict[str, float] = {}
     for name, pid in pids.items():
-        cpu_ms[name] = 1000 * (cpu_s(pid) - before[name]) / jobs
-        memory_mb[name] = peak_mb(pid)
-    each_s = each_s or driver.each_s()  # where it takes the most to find out, after the clock
+        cpu_ms[name] = 1000 * (read_cpu_seconds(pid) - before[name]) / jobs
+        memory_mb[name] = read_peak_memory(pid)
+    each_s = (
+        each_s or driver.list_durations()
+    )  # where it takes the most to find out, after the clock
     return Measured(
         jobs / took_s,
         tuple(each_s),
@@ -120,7 +122,9 @@ def measure(
                 yield table
 
 
-def ratio(table: Table, load: Load, row: SystemRow, to: Iterable[SystemRow]) -> float | None:
+def compute_ratio(
+    table: Table, load: Load, row: SystemRow, to: Iterable[SystemRow]
+) -> float | None:
     """Return the jobs a second relative to the best other row: the median of the repeats'
     ratios. None: there is no other row.
     """
@@ -142,7 +146,7 @@ HEAD = (
 )
 
 
-def lines(table: Table) -> Iterator[str]:
+def format_lines(table: Table) -> Iterator[str]:
     """Yield the table as Markdown."""
     yield HEAD
     yield "|---" * (HEAD.count("|") - 1) + "|"
@@ -151,44 +155,44 @@ def lines(table: Table) -> Iterator[str]:
         peers = [row for row in rows if row.is_peer]
         for row in rows:
             cells = [str(load.call), str(load.at_once), row.name]
-            cells += _figures(load, table[load, row])
+            cells += _format_figures(load, table[load, row])
             for others in ([BARE_CANVAS], peers):
                 times = None
                 if row not in others:
-                    times = ratio(table, load, row, others)
-                cells.append(_times(times))
+                    times = compute_ratio(table, load, row, others)
+                cells.append(_format_ratio(times))
             yield f"| {' | '.join(cells)} |"
 
 
-def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
-    cpu_ms = _median_of(repeats, "cpu_ms")
-    memory_mb = _median_of(repeats, "memory_mb")
+def _format_figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
+    cpu_ms = _compute_median(repeats, "cpu_ms")
+    memory_mb = _compute_median(repeats, "memory_mb")
     redis_cpu, redis_memory = "", ""
-    if _median_of(repeats, "redis_mb"):
-        redis_cpu = f" (Redis {_median_of(repeats, 'redis_cpu_ms'):.1f})"
-        redis_memory = f" (Redis {_median_of(repeats, 'redis_mb'):.0f})"
+    if _compute_median(repeats, "redis_mb"):
+        redis_cpu = f" (Redis {_compute_median(repeats, 'redis_cpu_ms'):.1f})"
+        redis_memory = f" (Redis {_compute_median(repeats, 'redis_mb'):.0f})"
     return [
-        f"{_median_of(repeats, 'jobs_per_s'):.1f}",
-        f"{_median_of(repeats, 'p50_s'):.3f}",
-        f"{_median_of(repeats, 'p95_s'):.3f}",
+        f"{_compute_median(repeats, 'jobs_per_s'):.1f}",
+        f"{_compute_median(repeats, 'p50_s'):.3f}",
+        f"{_compute_median(repeats, 'p95_s'):.3f}",
         f"{cpu_ms:.1f}{redis_cpu}",
         f"{memory_mb:.0f}{redis_memory}",
         f"{memory_mb / load.at_once:.1f}",
     ]
 
 
-def _median_of(repeats: Iterable[Measured], figure: str) -> float:
+def _compute_median(repeats: Iterable[Measured], figure: str) -> float:
     """Return the median of a figure, by its name in `Measured`."""
     return float(median(map(attrgetter(figure), repeats)))
 
 
-def _times(value: float | None) -> str:
+def _format_ratio(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.2f}x"
 
 
-def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
+def format_targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     """Yield each target with its measurement: for many jobs at once the best row of this
     project, for one job the first row.
     """
@@ -211,14 +215,14 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     rows = [row for row in (THIS_PROJECT, THIS_PROJECT_TWO_WORKERS) if row in rows_of]
     for load in instant:
         if load.at_once > 1:
-            yield _best_ratio(
+            yield _find_best_ratio(
                 table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x"
             )
-            yield _best_ratio(
+            yield _find_best_ratio(
                 table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x"
             )
     for load in max_at_once.values():
-        yield _best_ratio(
+        yield _find_best_ratio(
             table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x"
         )
     if instant and instant[0].at_once == 1 and {THIS_PROJECT, BARE_CANVAS} <= rows_of:
@@ -229,7 +233,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
             " 1.0x)"
         )
     if by_function and by_function[0].at_once == 1 and THIS_PROJECT in rows_of:
-        path = _median_of(table[by_function[0], THIS_PROJECT], "p50_s") / (
+        path = _compute_median(table[by_function[0], THIS_PROJECT], "p50_s") / (
             critical_path_calls * by_function[0].call.seconds
         )
         yield (
@@ -238,7 +242,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         )
 
 
-def _best_ratio(
+def _find_best_ratio(
     table: Table,
     load: Load,
     rows: Sequence[SystemRow],
@@ -248,7 +252,7 @@ def _best_ratio(
 ) -> str:
     candidates: list[tuple[float, str]] = []
     for row in rows:
-        if (times := ratio(table, load, row, to)) is not None:
+        if (times := compute_ratio(table, load, row, to)) is not None:
             candidates.append((times, row.name))
     if not candidates:
         return f"- Of {of}, {load.at_once} at once: not measured"

@@ -23,7 +23,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from benchmarks.canvas_jobs import Canvas
 from benchmarks.fleets import (
     CANVAS_SUPERVISOR,
@@ -32,12 +32,12 @@ from benchmarks.fleets import (
     SLOTS,
     SUPERVISOR,
     WORKER,
-    environment_of,
+    build_environment,
     fleet,
     private_redis,
 )
 from benchmarks.handoff_jobs import HandoffJobs
-from benchmarks.processor_time import cpu_s
+from benchmarks.processor_time import read_cpu_seconds
 from benchmarks.timed_model import STEPS
 from handoff_queue.shared.store.redis.script import build_source
 from handoff_queue.shared.types.plan import Synthesis
@@ -91,19 +91,19 @@ class Messages:
             time.sleep(0.02)
 
 
-def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
+def read_cpu_by_process(pids: Mapping[str, int]) -> dict[str, float]:
     """Return the processor seconds of each process so far."""
     seconds = {"client": time.process_time()}
     for name, pid in pids.items():
-        seconds[name] = cpu_s(pid)
+        seconds[name] = read_cpu_seconds(pid)
     return seconds
 
 
-def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
+def measure_cost(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
     """Return the cost of one job of `count` in one batch."""
-    cpu, stats = cpu_of(pids), client.info("stats")
+    cpu, stats = read_cpu_by_process(pids), client.info("stats")
     run(count)
-    cpu_after, stats_after = cpu_of(pids), client.info("stats")
+    cpu_after, stats_after = read_cpu_by_process(pids), client.info("stats")
     cpu_ms: dict[str, float] = {}
     for name in cpu:
         cpu_ms[name.removeprefix("canvas_")] = 1000 * (cpu_after[name] - cpu[name]) / count
@@ -115,7 +115,7 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
     return Cost(cpu_ms, counts)
 
 
-def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
+def find_process(port: int, server: int, pids: Mapping[str, int]) -> str:
     """Return the process whose connection on loopback goes from this port to the server's
     port. A busy machine's list may be incomplete, so it is read again.
     """
@@ -156,7 +156,7 @@ def count_commands(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tup
                 return
             port = int(entry["client_port"])
             if port not in ports:
-                ports[port] = process_of(port, server, pids)
+                ports[port] = find_process(port, server, pids)
             if words[0] == "EVALSHA":
                 name = f"script {scripts.get(words[1], 'kombu or Celery')}"
             else:
@@ -178,7 +178,7 @@ def measure_trips(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tup
         private_redis(Path(name) / "redis") as (url, server_pid),
     ):
         folder, server = Path(name), {"redis": server_pid}
-        environment = environment_of(url, 0.0, Synthesis.MERGE)
+        environment = build_environment(url, 0.0, Synthesis.MERGE)
         with (
             redis.Redis.from_url(url) as client,
             fleet(
@@ -202,27 +202,30 @@ def measure_trips(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tup
                 costs[whose] = []
             for _ in range(repeats):
                 for whose, runner, pids, each in turns:
-                    costs[whose].append(cost_of(runner.run, jobs * each, pids, client))
+                    costs[whose].append(measure_cost(runner.run, jobs * each, pids, client))
             with count_commands(client, {"client": os.getpid(), **project_pids}) as commands:
                 for _ in range(10):
                     project.run(1)
-    return {whose: mean(of) for whose, of in costs.items()}, commands
+    return {whose: compute_mean(of) for whose, of in costs.items()}, commands
 
 
-def mean(costs: list[Cost]) -> Cost:
-    def each(rows: list[Mapping[str, float]]) -> dict[str, float]:
+def compute_mean(costs: list[Cost]) -> Cost:
+    def compute_means(rows: list[Mapping[str, float]]) -> dict[str, float]:
         by_name: dict[str, float] = {}
         for name in rows[0]:
             by_name[name] = fmean(row[name] for row in rows)
         return by_name
 
-    return Cost(each([cost.cpu_ms for cost in costs]), each([cost.counted for cost in costs]))
+    return Cost(
+        compute_means([cost.cpu_ms for cost in costs]),
+        compute_means([cost.counted for cost in costs]),
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=one_or_more, default=50)
-    parser.add_argument("--repeats", type=one_or_more, default=5)
+    parser.add_argument("--jobs", type=parse_positive, default=50)
+    parser.add_argument("--repeats", type=parse_positive, default=5)
     options = parser.parse_args()
     costs, commands = measure_trips(options.jobs, options.repeats)
     project, message = costs["this project"], costs["bare message"]

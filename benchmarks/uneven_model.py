@@ -61,7 +61,7 @@ class Dag:
         roles = ["planner", "assessor", *(["synthesizer"] if len(self.sinks) > 1 else [])]
         return max(end_s.values()) + sum(self.calls_s[role] for role in roles)
 
-    def plan(self) -> dict[str, Any]:
+    def build_plan(self) -> dict[str, Any]:
         steps = []
         for n, (step, needed) in enumerate(self.depends_on.items()):
             steps.append(
@@ -75,7 +75,7 @@ class Dag:
         return {"steps": steps, "synthesis": Synthesis.RECONCILE.value, "why": "as it was drawn"}
 
 
-def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
+def make_dag(number: int, shortest_s: float, longest_s: float) -> Dag:
     """Return the job of a number; the same number gives the same job."""
     draw = random.Random(number)
     names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
@@ -88,10 +88,10 @@ def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
     return Dag(number, calls_s, depends_on)
 
 
-def _part_of(dag: Dag, call: ModelCall, text: str) -> tuple[str, dict[str, Any]]:
+def _answer_part(dag: Dag, call: ModelCall, text: str) -> tuple[str, dict[str, Any]]:
     properties = (call.output_schema or {}).get("properties", {})
     if "steps" in properties:
-        return "planner", dag.plan()
+        return "planner", dag.build_plan()
     if "verdict" in properties:
         return "assessor", answer_to(call.output_schema or {})
     if "You are the synthesizer" in call.system.text:
@@ -105,12 +105,12 @@ def make_model(_settings: Settings) -> TimedModel:
     """Return a model that reads the number of the DAG and the part in the text of a call."""
     shortest_s, longest_s = map(float, os.environ.get(CALL_S, "1 3").split())
 
-    def script(call: ModelCall) -> tuple[float, dict[str, Any]]:
+    def reply(call: ModelCall) -> tuple[float, dict[str, Any]]:
         text = json.dumps(call.messages)
         match = _NAMED.search(text)
         assert match, text
-        dag = dag_of(int(match[1]), shortest_s, longest_s)
-        part, answer = _part_of(dag, call, text)
+        dag = make_dag(int(match[1]), shortest_s, longest_s)
+        part, answer = _answer_part(dag, call, text)
         return dag.calls_s[part], answer
 
-    return TimedModel(script)
+    return TimedModel(reply)

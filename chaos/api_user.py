@@ -114,7 +114,9 @@ class ApiUser:
             StoreUnavailable: no answer came, so the caller must submit the same job again.
             UserError: the server refuses the job.
         """
-        answer = self.send("POST", "/v1/jobs", body_of(request), key=request.idempotency_key or "")
+        answer = self.send(
+            "POST", "/v1/jobs", build_body(request), key=request.idempotency_key or ""
+        )
         if answer is None:
             raise StoreUnavailable("the HTTP server did not answer")
         if answer.status != 202:
@@ -131,7 +133,7 @@ class ApiUser:
         self._http.close()
 
 
-def body_of(request: Request) -> dict[str, object]:
+def build_body(request: Request) -> dict[str, object]:
     """Return the body of a request for a job."""
     body: dict[str, object] = {
         "text": request.text,
@@ -239,7 +241,7 @@ class ScheduleRecord:
     started_by_hand: Collection[str] = ()
     """Ids of jobs that the server named as an answer to `run`."""
 
-    def breaches(self) -> Iterator[str]:
+    def find_breaches(self) -> Iterator[str]:
         """Yield one line for each slot without its one job, and for jobs without a slot."""
         for job_id, slot in self.expected_slots.items():
             if job_id not in self.stored_jobs:
@@ -264,7 +266,7 @@ class FollowedJob:
     """Version and JSON of each event, in the order of arrival."""
     journal: Sequence[tuple[int, str]]
 
-    def breach(self) -> str:
+    def find_breach(self) -> str:
         """Return the first difference; '' if there is none."""
         pairs = zip(self.seen, self.journal, strict=False)
         for number, (seen_event, journal_event) in enumerate(pairs):
@@ -295,7 +297,7 @@ class MessageRecord:
     is_cut_off: bool = False
     """True if three kills in a row ended the agent that took it or could have taken it."""
 
-    def breach(self) -> str:
+    def find_breach(self) -> str:
         """Return the fault of the message; '' if there is none."""
         names = ", ".join(self.takers) or "nobody"
         if self.events != self.is_stored:
@@ -340,23 +342,23 @@ class ApiRecords:
     followed: Sequence[FollowedJob] = ()
     messages: Sequence[MessageRecord] = ()
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
-        events = [breach for job in self.followed if (breach := job.breach())]
-        remarks = [breach for message in self.messages if (breach := message.breach())]
+        events = [breach for job in self.followed if (breach := job.find_breach())]
+        remarks = [breach for message in self.messages if (breach := message.find_breach())]
         slots: list[str] = []
         for schedule in self.schedules:
-            slots += schedule.breaches()
+            slots += schedule.find_breaches()
         return {
             "keys with more than one job": list(self._find_duplicate_jobs()),
-            "answers without their one effect": list(self._wrong_answers()),
+            "answers without their one effect": list(self._find_wrong_answers()),
             "slots without their one job": slots,
             "followers who missed an event or saw one twice": events,
             "messages that an agent missed or had twice": remarks,
             "requests that the server failed": list(self.failures),
         }
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         started_jobs = 0
         for schedule in self.schedules:
@@ -379,7 +381,7 @@ class ApiRecords:
             if len(job_ids) > 1:
                 yield f"{name}: {', '.join(sorted(job_ids))}"
 
-    def _wrong_answers(self) -> Iterator[str]:
+    def _find_wrong_answers(self) -> Iterator[str]:
         effects: dict[str, list[str]] = {}
         for question in self.questions:
             where = f"{question.job}, question {question.version}"

@@ -52,7 +52,7 @@ class CommandRun:
     _command: subprocess.Popen[bytes] | ForkedProcess | None = None
     _unread: HandoffKey | None = None
 
-    def go_on(self, *, is_tried: bool) -> bool:
+    def advance(self, *, is_tried: bool) -> bool:
         """Prepare, start or check the command, without a wait. Return whether it is complete.
 
         Args:
@@ -64,7 +64,7 @@ class CommandRun:
             with suppress(StoreError):
                 self._words = self._prepare_command()
             if self._words:
-                self._command = self._type(is_tried=is_tried)
+                self._command = self._start_command(is_tried=is_tried)
             return False
         if (code := self._command.poll()) is None:
             return False
@@ -73,14 +73,14 @@ class CommandRun:
         if is_over and not is_tried:
             self.job, self._command, self._words, self._unread = None, None, [], None
         elif not is_over:
-            self._command = self._type(is_tried=is_tried)
+            self._command = self._start_command(is_tried=is_tried)
         return is_over and is_tried
 
     def _prepare_command(self) -> list[str]:
         """Return the command line; empty if the precondition does not hold yet."""
         match self.case.trigger:
             case Trigger.SUBMIT:
-                self.job = self.job or self._next()
+                self.job = self.job or self._choose_next_job()
                 store = self.bed.system.client.store
                 self.bed.system.ids[self.job.name] = store.job_ids.derive("default", self.job.name)
                 self.bed.model.add([self.job])
@@ -92,28 +92,28 @@ class CommandRun:
                     "--idempotency-key",
                     self.job.name,
                     "--docs",
-                    self._documents(),
+                    self._write_documents(),
                 ]
             case Trigger.CANCEL:
-                self.job = self.job or replace(self._next(), shape=Shape.CANCELLED)
+                self.job = self.job or replace(self._choose_next_job(), shape=Shape.CANCELLED)
                 if self.bed.submit(self.job):
                     return ["cancel", self.bed.system.ids[self.job.name]]
                 return []
             case Trigger.UNPAUSE:
                 self.bed.system.client.pause(PAUSED)
-                self.job = self.job or self._next()
+                self.job = self.job or self._choose_next_job()
                 if self.bed.submit(self.job):
                     return ["unpause", PAUSED]
                 return []
             case _:
-                return self._letter()
+                return self._find_dead_letter_command()
 
-    def _letter(self) -> list[str]:
+    def _find_dead_letter_command(self) -> list[str]:
         """Return the command for a dead letter: a handoff whose message was unreadable for a
         minute waits for a person.
         """
         if self._unread is None:
-            make_unreadable(self.bed, before=self._age)
+            make_unreadable(self.bed, before=self._backdate)
             return []
         letters = self.bed.system.client.store.dead_letters.list_newest()
         letter = None
@@ -125,10 +125,10 @@ class CommandRun:
             if not self._is_unread(self._unread):
                 self._unread = None
             return []
-        self.job = self._job_of(self._unread[0])
+        self.job = self._find_job(self._unread[0])
         return ["dead", "requeue", letter.id]
 
-    def _job_of(self, job_id: JobId) -> PlannedJob:
+    def _find_job(self, job_id: JobId) -> PlannedJob:
         """Return the job that a user submitted: this job or its ancestor."""
         ids = self.bed.system.ids
         for job in self.bed.jobs.values():
@@ -143,43 +143,45 @@ class CommandRun:
         """
         with translate_errors():
             state, unread, waits = self.bed.fleet.connection.redis.hmget(
-                self._state_key(handoff), "state", "unread", "waits"
+                self._build_state_key(handoff), "state", "unread", "waits"
             )
         return state == b"issued" and bool(unread or waits)
 
-    def _age(self, handoff: HandoffKey) -> None:
+    def _backdate(self, handoff: HandoffKey) -> None:
         """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the
         handoff first, because Redis may be killed before it confirms the change.
         """
         self._unread = handoff
         client = self.bed.fleet.connection.redis
-        client.hset(self._state_key(handoff), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
+        client.hset(
+            self._build_state_key(handoff), "unread", int((time.time() - PATIENCE_S - 1) * 1000)
+        )
 
-    def _state_key(self, handoff: HandoffKey) -> str:
+    def _build_state_key(self, handoff: HandoffKey) -> str:
         job_id, handoff_id = handoff
         role = read_agents(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
         return keys.handoff(job_id, role, handoff_id)
 
-    def _next(self) -> PlannedJob:
+    def _choose_next_job(self) -> PlannedJob:
         """Return the next job, for `--mode team` without a workflow."""
         job = next(self.jobs)
         while job.shape is not Shape.PARALLEL:
             job = next(self.jobs)
         return replace(job, mode=Mode.TEAM)
 
-    def _documents(self) -> str:
+    def _write_documents(self) -> str:
         documents = self.bed.fleet.folder / "documents"
         if not documents.exists():
             documents.mkdir()
             (documents / "note.md").write_text("# A note\n\nSo it is.\n")
         return str(documents)
 
-    def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes] | ForkedProcess:
+    def _start_command(self, *, is_tried: bool) -> subprocess.Popen[bytes] | ForkedProcess:
         """Run `handoff WORDS`, with failpoints until the case is tried."""
         points = None
         if not is_tried:
-            points = self.bed.fleet.points(CLIENT)
-        return self.bed.fleet.type_command(self._words, points)
+            points = self.bed.fleet.get_points(CLIENT)
+        return self.bed.fleet.start_user_command(self._words, points)
 
 
 def make_unreadable(

@@ -66,7 +66,7 @@ class EqualRecords:
 
     handoffs: Sequence[EqualHandoff]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         lines: list[str] = []
         for group in dict.fromkeys(handoff.group for handoff in self.handoffs):
@@ -74,14 +74,14 @@ class EqualRecords:
             for handoff in self.handoffs:
                 if handoff.group == group:
                     members.append(handoff)
-            lines += _faults_of(group, members)
+            lines += _find_faults(group, members)
         live: list[str] = []
         for handoff in self.handoffs:
             if handoff.status == "ok" and handoff.copied_from is None and handoff.live_calls:
                 live.append(f"{handoff.group}: {handoff.job_id} made {handoff.live_calls}")
         return {PAID_TWICE: lines, NOT_IN_BATCHES: live}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         copies = sum(handoff.copied_from is not None for handoff in self.handoffs)
         batched_calls = sum(handoff.batch_calls for handoff in self.handoffs)
@@ -92,7 +92,7 @@ class EqualRecords:
         }
 
 
-def _faults_of(group: str, members: Sequence[EqualHandoff]) -> Iterator[str]:
+def _find_faults(group: str, members: Sequence[EqualHandoff]) -> Iterator[str]:
     """Yield the faults of one group."""
     runs = []
     for handoff in members:
@@ -135,7 +135,7 @@ class EqualGroup:
     """True if the calls of its jobs go into batches."""
     job_ids: list[JobId] = field(default_factory=list)
 
-    def request(self, member: int) -> Request:
+    def build_request(self, member: int) -> Request:
         """Return the request of a member. Only its idempotency key has the number."""
         dice = random.Random(self.planned.name)  # noqa: S311 - a seed is the point
         request = Request(
@@ -152,7 +152,7 @@ class EqualGroup:
 
 @dataclass(slots=True)
 class EqualUser:
-    """Starts groups of equal jobs. Call `go_on` repeatedly."""
+    """Starts groups of equal jobs. Call `advance` repeatedly."""
 
     client: Client
     seed: int
@@ -193,7 +193,7 @@ class EqualUser:
             started_groups = self._ended_groups + bool(self._groups[self._ended_groups].job_ids)
             self.group_count = max(MIN_GROUPS, started_groups)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Submit the next job of a group, or look whether the group has ended.
 
         Raises:
@@ -204,22 +204,22 @@ class EqualUser:
         group = self._groups[self._ended_groups]
         while len(group.job_ids) < MEMBERS:
             with suppress(StoreError):
-                group.job_ids.append(self.client.submit(group.request(len(group.job_ids))))
+                group.job_ids.append(self.client.submit(group.build_request(len(group.job_ids))))
                 continue
             return  # the next call submits the same job
         job_infos = self.client.store.jobs.read(group.job_ids)
         if all(info.status.has_ended for info in job_infos):
             self._ended_groups += 1
 
-    def records(self) -> EqualRecords:
+    def collect_records(self) -> EqualRecords:
         """Return the handoffs of all groups that have ended."""
         handoffs: list[EqualHandoff] = []
         for group in self._groups[: self._ended_groups]:
             for job_id in group.job_ids:
-                handoffs += self._handoffs_of(group, job_id)
+                handoffs += self._read_handoffs(group, job_id)
         return EqualRecords(handoffs)
 
-    def _handoffs_of(self, group: EqualGroup, job_id: JobId) -> list[EqualHandoff]:
+    def _read_handoffs(self, group: EqualGroup, job_id: JobId) -> list[EqualHandoff]:
         store = self.client.store
         handoffs: list[EqualHandoff] = []
         for recorded in store.journal.read(job_id):

@@ -14,10 +14,10 @@ from handoff_queue.chaos.expected_handoffs import (
     Ended,
     PlannedHandoff,
     compute_expected_handoffs,
-    hanging_on,
-    last_plan_of,
-    needs_of,
-    step_of,
+    count_needed_tries,
+    find_dependents,
+    find_step,
+    get_last_plan,
 )
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
@@ -63,7 +63,7 @@ class StoredJob:
     submitted_at: float = inf
     """Time of the submission; infinite if it is unknown."""
 
-    def handoffs_stopped_by(self, *whys: str) -> set[str]:
+    def find_handoffs_stopped_by(self, *whys: str) -> set[str]:
         """Return the handoffs that ended with one of the given stop reasons."""
         return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
@@ -91,7 +91,7 @@ class StoredJob:
 NO_RECORD = StoredJob("")
 
 
-def wrong_end(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> str:
+def find_wrong_end(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> str:
     """Return the deviation from the expected end; '' if there is none.
 
     Args:
@@ -110,15 +110,17 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> str:
         return (
             "" if _may_be_cancelled(job, job_records) else "cancelled, though its result is needed"
         )
-    killed = job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)
-    early_ends = killed | _incomplete_children(job, job_records)
+    killed = job_record.find_handoffs_stopped_by(TOO_MANY_CLAIMS)
+    early_ends = killed | _find_incomplete_children(job, job_records)
     if _may_be_spent(job):
-        early_ends |= job_record.handoffs_stopped_by(*_SPENT)
-    wrong = _wrong_handoff(job, job_records, early_ends) or _wrong_join(job, job_record, killed)
+        early_ends |= job_record.find_handoffs_stopped_by(*_SPENT)
+    wrong = _find_wrong_handoff(job, job_records, early_ends) or _find_wrong_join(
+        job, job_record, killed
+    )
     return (
         wrong
-        or _wrong_reason(job, job_record, killed)
-        or _wrong_status(job, job_record, early_ends)
+        or _find_wrong_reason(job, job_record, killed)
+        or _find_wrong_status(job, job_record, early_ends)
     )
 
 
@@ -126,11 +128,11 @@ def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> 
     """Return whether the job is a child whose parent has ended, or has abandoned its step."""
     above = job_records.get(job.parent, NO_RECORD)
     return job_records[job.name].reason.endswith(NOT_WAITED_FOR) and (
-        bool(above.ended_at) or _handoff_above(job) in above.given_up_at
+        bool(above.ended_at) or _get_handoff_above(job) in above.given_up_at
     )
 
 
-def _handoff_above(job: PlannedJob) -> str:
+def _get_handoff_above(job: PlannedJob) -> str:
     """Return the parent's handoff that a child does."""
     return f"{job.name.removeprefix(job.parent)[1:]}.1"
 
@@ -140,7 +142,7 @@ def _may_be_spent(job: PlannedJob) -> bool:
     return job.is_tight or job.shape is Shape.TIGHT_TREE
 
 
-def _children_by_handoff(job: PlannedJob) -> dict[str, PlannedJob]:
+def _map_children(job: PlannedJob) -> dict[str, PlannedJob]:
     """Return the child jobs by the handoff that they do."""
     teams: dict[str, PlannedJob] = {}
     for step in job.steps:
@@ -149,12 +151,12 @@ def _children_by_handoff(job: PlannedJob) -> dict[str, PlannedJob]:
     return teams
 
 
-def _incomplete_children(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> set[str]:
+def _find_incomplete_children(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> set[str]:
     """Return the handoffs that children did in part or not at all. The checks of the children
     decide whether that is permitted.
     """
     handoffs: set[str] = set()
-    for handoff, child in _children_by_handoff(job).items():
+    for handoff, child in _map_children(job).items():
         end = job_records[job.name].results.get(handoff)
         child_status = job_records.get(child.name, NO_RECORD).status
         if end and end.status in ("partial", "failed") and end.status == child_status:
@@ -162,7 +164,7 @@ def _incomplete_children(job: PlannedJob, job_records: Mapping[str, StoredJob]) 
     return handoffs
 
 
-def _wrong_handoff(
+def _find_wrong_handoff(
     job: PlannedJob, job_records: Mapping[str, StoredJob], early_ends: set[str]
 ) -> str:
     """Return the first handoff with a wrong end, or which was not planned; '' if there is
@@ -175,9 +177,9 @@ def _wrong_handoff(
     job_record, expected_handoffs, below = (
         job_records[job.name],
         compute_expected_handoffs(job),
-        _children_by_handoff(job),
+        _map_children(job),
     )
-    excused_handoffs = hanging_on(job, early_ends)
+    excused_handoffs = find_dependents(job, early_ends)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
     for expected in expected_handoffs.values():
@@ -201,14 +203,14 @@ def _wrong_handoff(
     return ""
 
 
-def _wrong_join(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
+def _find_wrong_join(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
     """Return a fault of a join, or ''. A step that began must have had enough results, and
     each dependency without a result must have been abandoned or killed.
     """
     for step in job.steps:
         if step.enough is None or f"{step.id}.1" not in job_record.results:
             continue
-        parts = set(_first_attempts(step))
+        parts = set(_list_first_attempts(step))
         results = parts & job_record.results.keys()
         if len(results) < step.enough:
             return f"{step.id} began with {len(results)} results, and {step.enough} are enough"
@@ -217,12 +219,12 @@ def _wrong_join(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str
     return ""
 
 
-def _first_attempts(step: PlannedStep) -> list[str]:
+def _list_first_attempts(step: PlannedStep) -> list[str]:
     """Return the first attempt at each dependency of a step."""
     return [f"{dependency}.1" for dependency in step.after]
 
 
-def _wrong_reason(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
+def _find_wrong_reason(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
     """Return a fault of the reason of the job's end, as far as it is about budgets, or ''."""
     is_spent = job_record.reason.startswith(
         (SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT
@@ -234,12 +236,12 @@ def _wrong_reason(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> s
     return ""
 
 
-def _wrong_status(job: PlannedJob, job_record: StoredJob, early_ends: set[str]) -> str:
+def _find_wrong_status(job: PlannedJob, job_record: StoredJob, early_ends: set[str]) -> str:
     """Return a fault of the job's status, or ''."""
     if not early_ends:
         planned = "ok"
         for step in job.steps:
-            if step.enough and not job_record.results.keys() >= set(_first_attempts(step)):
+            if step.enough and not job_record.results.keys() >= set(_list_first_attempts(step)):
                 planned = "partial"
         if job_record.status == planned:
             return ""
@@ -247,7 +249,7 @@ def _wrong_status(job: PlannedJob, job_record: StoredJob, early_ends: set[str]) 
     if (
         job_record.status == "ok"
         and job.is_planned
-        and job_record.has_no_usable_result(last_plan_of(job))
+        and job_record.has_no_usable_result(get_last_plan(job))
     ):
         return "ok, though it was planned by code"
     if job_record.status == "ok" and any(
@@ -268,7 +270,7 @@ def _wrong_status(job: PlannedJob, job_record: StoredJob, early_ends: set[str]) 
 
 def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
     """Return whether an answer can be made from the result of this handoff."""
-    step = step_of(job, handoff)
+    step = find_step(job, handoff)
     if step and step.team and handoff == step.last:
         return end.status in ("ok", "partial")
     return end == OK and handoff.partition(".")[0] not in (*ROLES, FACT_GATE)
@@ -276,5 +278,5 @@ def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
 
 def _exceeds_budget(job: PlannedJob, killed: set[str]) -> bool:
     """Return whether the plan of a tight job, without its killed handoffs, exceeds the budget."""
-    left = {key.handoff for key in needs_of(job)} - killed
+    left = {key.handoff for key in count_needed_tries(job)} - killed
     return FIRST_PLAN in left and len(left) > job.most_calls

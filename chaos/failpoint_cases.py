@@ -189,14 +189,14 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 """Scripts that the store must refuse after the lease has expired."""
 
 
-def cases() -> list[Case]:
+def list_cases() -> list[Case]:
     """Return all cases. Cases with rare needs come first, so that all other cases run next to
     them. Kills of Redis that need no action are spread evenly, because only one runs at a
     time.
     """
     of_redis: list[Case] = []
     others: list[Case] = []
-    for case in sorted(_cases(), key=_rank):
+    for case in sorted(_iterate_cases(), key=_get_rank):
         if case.action is FailpointAction.REDIS and case.trigger is Trigger.NOTHING:
             of_redis.append(case)
         else:
@@ -208,7 +208,7 @@ def cases() -> list[Case]:
     return sorted(places, key=lambda case: places[case])
 
 
-def _rank(case: Case) -> tuple[bool, bool, str, bool, str, str, str]:
+def _get_rank(case: Case) -> tuple[bool, bool, str, bool, str, str, str]:
     return (
         case.trigger.is_met_by_jobs,
         case.trigger is Trigger.NOTHING,
@@ -220,7 +220,7 @@ def _rank(case: Case) -> tuple[bool, bool, str, bool, str, str, str]:
     )
 
 
-def _cases() -> Iterator[Case]:
+def _iterate_cases() -> Iterator[Case]:
     for script in STOPPED_BEFORE:
         for kind in (WORKER, SUPERVISOR):
             if kind in SCRIPTS[script]:
@@ -228,10 +228,10 @@ def _cases() -> Iterator[Case]:
     for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHER_POINTS)):
         for name, kinds in table.items():
             for kind, trigger in kinds.items():
-                yield from _cases_of_failpoint(f"{prefix}{name}", kind, trigger)
+                yield from _iterate_cases_of_failpoint(f"{prefix}{name}", kind, trigger)
 
 
-def _cases_of_failpoint(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
+def _iterate_cases_of_failpoint(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
     yield Case(kind, f"{name}.{BEFORE}", FailpointAction.KILL, trigger)
     yield Case(kind, f"{name}.{AFTER}", FailpointAction.KILL, trigger)
     if name != "chord.part":  # several requests, so no single answer can be lost

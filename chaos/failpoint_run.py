@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, FailpointAction, Trigger
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, delete_queue
-from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, points_in
+from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, get_points_folder
 from handoff_queue.chaos.handoff_system import HandoffProject
-from handoff_queue.chaos.job_generator import Draw, jobs_of
+from handoff_queue.chaos.job_generator import Draw, generate_jobs
 from handoff_queue.chaos.job_shapes import REJECTED, Shape
 from handoff_queue.chaos.notes import inserts_line
 from handoff_queue.chaos.planned_jobs import TROUBLE_SHARE, PlannedJob
@@ -109,21 +109,21 @@ class FailpointRun:
 
     def run(self, cases: Sequence[Case]) -> None:
         """Try all cases, several at once."""
-        points_in(self.bed.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
-        self._jobs = _endless(self.seed, self.draw)
-        self._asking_jobs = _endless(self.seed, ASKING, FIRST_ASKING)
-        self._noting_jobs = _endless(self.seed, NOTING, FIRST_NOTING)
-        self._batching_jobs = _endless(self.seed, BATCHING, FIRST_BATCHING)
+        get_points_folder(self.bed.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
+        self._jobs = _iterate_jobs(self.seed, self.draw)
+        self._asking_jobs = _iterate_jobs(self.seed, ASKING, FIRST_ASKING)
+        self._noting_jobs = _iterate_jobs(self.seed, NOTING, FIRST_NOTING)
+        self._batching_jobs = _iterate_jobs(self.seed, BATCHING, FIRST_BATCHING)
         self._stops = Stops(self.strikes)
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         self._waiting, told_at = list(cases), time.monotonic()
         while self._waiting or self._armed or self._stops.targets:
             if len(self.bed.open) < (CROWD if self._needs(Trigger.CROWD) else JOBS_AT_ONCE):
                 self._submit()
-            while case := self._next():
+            while case := self._choose_next_case():
                 self._waiting.remove(case)
                 self._arm(case)
-            self._nudge()
+            self._provoke_armed_points()
             self._stops.wake(only_due=True)
             self._armed = [armed for armed in self._armed if not self._is_over(armed)]
             self.bed.observe()
@@ -133,7 +133,7 @@ class FailpointRun:
                 self.tell(f"{tried_count} of {len(cases)} failpoints")
             time.sleep(CHECK_EVERY_S)
 
-    def _next(self) -> Case | None:
+    def _choose_next_case(self) -> Case | None:
         """Return a case that can be armed now, or None. Enough processes must be left to reach
         its point, and to recover before the next action.
         """
@@ -144,8 +144,8 @@ class FailpointRun:
             return None
         spare = {CLIENT: 1}
         for kind in (WORKER, SUPERVISOR):
-            spare[kind] = len(self.bed.fleet.ready(kind)) - 1 - armed_of_kind[kind]
-        spare[CONSOLE] = len(self.bed.fleet.ready(CONSOLE)) - armed_of_kind[CONSOLE]
+            spare[kind] = len(self.bed.fleet.find_ready(kind)) - 1 - armed_of_kind[kind]
+        spare[CONSOLE] = len(self.bed.fleet.find_ready(CONSOLE)) - armed_of_kind[CONSOLE]
         for case in self._waiting:
             is_blocked = any(_exclude_each_other(case, other) for other in armed_cases)
             if case.trigger is Trigger.NOTES and not self._is_inserting():
@@ -168,11 +168,11 @@ class FailpointRun:
         else:
             share = TROUBLE_SHARE
         if self._next_job is None:
-            self._next_job = replace(next(self._jobs_for_armed_points()), trouble_share=share)
+            self._next_job = replace(next(self._choose_jobs()), trouble_share=share)
         if self.bed.submit(self._next_job):
             self._next_job = None
 
-    def _jobs_for_armed_points(self) -> Iterator[PlannedJob]:
+    def _choose_jobs(self) -> Iterator[PlannedJob]:
         """Return the jobs that reach the armed points."""
         if self._needs(Trigger.API_ANSWER):
             return self._asking_jobs
@@ -198,10 +198,10 @@ class FailpointRun:
 
     def _arm(self, case: Case) -> None:
         if case.action is FailpointAction.REDIS:
-            order = f"kill {self.bed.fleet.look()[REDIS]}"
+            order = f"kill {self.bed.fleet.list_processes()[REDIS]}"
         else:
             order = case.action.value
-        folder = self.bed.fleet.points(case.kind)
+        folder = self.bed.fleet.get_points(case.kind)
         for mark in folder.glob(f"{case.point}@*"):  # left by an earlier case at this point
             mark.unlink()
         arm(folder, case.point, order)
@@ -216,18 +216,18 @@ class FailpointRun:
             self._check(armed)
         if armed.command_run is None:
             return armed.is_tried
-        return armed.command_run.go_on(is_tried=armed.is_tried)
+        return armed.command_run.advance(is_tried=armed.is_tried)
 
     def _check(self, armed: Armed) -> None:
         """Record the strike if a process has reached the point. Give up the point after
         `GIVEN_UP_AFTER_S`.
         """
-        folder, case = self.bed.fleet.points(armed.case.kind), armed.case
+        folder, case = self.bed.fleet.get_points(armed.case.kind), armed.case
         mark = next(folder.glob(f"{case.point}@*"), None)
         if mark is not None:
             armed.is_tried = True
             pid = int(mark.name.partition("@")[2])
-            strike = self._strike(case, pid, mark.stat().st_ctime)
+            strike = self._build_strike(case, pid, mark.stat().st_ctime)
             if case.action is FailpointAction.STOP:
                 self._stops.add(pid, strike)
             else:
@@ -238,11 +238,11 @@ class FailpointRun:
             self.not_reached.append(case)
             (folder / case.point).unlink(missing_ok=True)
 
-    def _strike(self, case: Case, pid: int, at: float) -> Strike:
+    def _build_strike(self, case: Case, pid: int, at: float) -> Strike:
         if case.kind == CLIENT:
             name = case.kind
         else:
-            name = self.bed.fleet.name_of(pid)
+            name = self.bed.fleet.get_name(pid)
         match case.action:
             case FailpointAction.REDIS:
                 return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
@@ -262,7 +262,7 @@ class FailpointRun:
     def _needs(self, trigger: Trigger) -> bool:
         return any(armed.case.trigger is trigger for armed in self._armed)
 
-    def _nudge(self) -> None:
+    def _provoke_armed_points(self) -> None:
         """Do what makes processes reach the armed points, if jobs alone do not."""
         if self._needs(Trigger.LOSE):
             with suppress(StoreError), translate_errors():
@@ -288,12 +288,12 @@ class FailpointRun:
         """
         now = time.monotonic()
         callers = {call.process for call in self.bed.model.calls[-LAST_CALLS:] if not call.out_at}
-        ready = sorted(callers.intersection(self.bed.fleet.ready(kind)))
+        ready = sorted(callers.intersection(self.bed.fleet.find_ready(kind)))
         if not ready or now - self._nudged_at.get(kind, 0.0) < NUDGE_EVERY_S:
             return
         self._nudged_at[kind] = now
         name = self._dice.choice(ready)
-        if self.bed.fleet.signal(name, signal.SIGTERM):
+        if self.bed.fleet.send_signal(name, signal.SIGTERM):
             self.strikes.append(Strike(Fault.END, name, time.time()))
 
     def _fail_evaluation(self, *, is_needed: bool) -> None:
@@ -303,7 +303,7 @@ class FailpointRun:
         for armed in self._armed:
             if (armed.case.kind, armed.case.point) == (SUPERVISOR, FAILS_AT):
                 return
-        points = self.bed.fleet.points(SUPERVISOR)
+        points = self.bed.fleet.get_points(SUPERVISOR)
         if is_needed:
             arm(points, FAILS_AT, "error")
         else:
@@ -322,8 +322,8 @@ def _exclude_each_other(case: Case, other: Case) -> bool:
     return case.action is FailpointAction.REDIS and other.action is FailpointAction.REDIS
 
 
-def _endless(seed: int, draw: Draw, number: int = 0) -> Iterator[PlannedJob]:
+def _iterate_jobs(seed: int, draw: Draw, number: int = 0) -> Iterator[PlannedJob]:
     """Yield the jobs of a seed from a number on, without end."""
     while True:
-        yield from jobs_of(seed, 1, number, draw)
+        yield from generate_jobs(seed, 1, number, draw)
         number += 1

@@ -99,10 +99,10 @@ def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> lis
         answered_at: times at which Redis answered.
     """
     answer_times = sorted(answered_at)
-    return [replace(strike, outage_s=_outage_s(strike, answer_times)) for strike in strikes]
+    return [replace(strike, outage_s=_compute_outage(strike, answer_times)) for strike in strikes]
 
 
-def _outage_s(strike: Strike, answer_times: Sequence[float]) -> float:
+def _compute_outage(strike: Strike, answer_times: Sequence[float]) -> float:
     """Return the seconds until Redis answered again, and a process tried again.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs
 from handoff_queue.chaos.job_shapes import Shape
-from handoff_queue.chaos.model_answers import writers_in
+from handoff_queue.chaos.model_answers import find_writers
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
 from handoff_queue.chaos.planned_jobs import (
@@ -22,7 +22,7 @@ from handoff_queue.chaos.planned_jobs import (
     TENANTS,
     CallKey,
     PlannedJob,
-    price_of,
+    compute_price,
 )
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import read_agents
@@ -80,7 +80,7 @@ class SeenReservation:
     def min_microusd(self) -> int:
         """The price of the reserved tokens at the dearest model."""
         usage = Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens)
-        return max(price_of(usage, model) for model in SWITCHED_MODELS)
+        return max(compute_price(usage, model) for model in SWITCHED_MODELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class SwitchRecords:
     """Results of the handoffs that ended as planned."""
     reservations: Sequence[SeenReservation]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         too_low: list[str] = []
         for seen in self.reservations:
@@ -103,7 +103,7 @@ class SwitchRecords:
                 )
         return {LOST: list(self._find_wrong_writers()), TOO_LOW: too_low}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         by_second = sum(
             result.count_replies_by_model()[SWITCHED_MODELS[1]] for result in self.results
@@ -119,11 +119,11 @@ class SwitchRecords:
         for call in sorted(self.calls, key=lambda call: call.at):
             calls[call.key.job, call.key.handoff].append(call)
         for (job, handoff), handoff_calls in calls.items():
-            for fault in _faults_of(handoff_calls):
+            for fault in _find_faults(handoff_calls):
                 yield f"{job} {handoff}: {fault}"
         for result in self.results:
             last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
-            last_writer = writers_in(result.output)
+            last_writer = find_writers(result.output)
             replies = Counter([*last.writers, *last_writer])
             declining_models = {
                 call.model for call in calls[result.job, result.handoff] if call.is_refused
@@ -143,7 +143,7 @@ def _is_named(replies: Counter[str], declining_models: Set[str], names: Counter[
     return replies <= names and names - replies <= Counter(declining_models)
 
 
-def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
+def _find_faults(calls: Sequence[Call]) -> Iterator[str]:
     """Yield the faults of the conversations of one handoff: each call must have all earlier
     replies, and a stored reply never changes.
 
@@ -170,10 +170,10 @@ def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
 class FeatureRecords(Protocol):
     """Records of one feature at the end of a run."""
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
 
 
@@ -186,7 +186,7 @@ class SwitchWatch:
     """Job ids by job's name."""
     _seen: dict[SeenReservation, None] = field(default_factory=dict)
 
-    def look(self, jobs: Collection[PlannedJob]) -> None:
+    def observe(self, jobs: Collection[PlannedJob]) -> None:
         """Record the reservations of the running handoffs.
 
         Raises:
@@ -194,11 +194,11 @@ class SwitchWatch:
         """
         for job in jobs:
             if job.shape is Shape.SWITCHED:
-                self._look_at(job)
+                self._observe_job(job)
 
-    def _look_at(self, job: PlannedJob) -> None:
+    def _observe_job(self, job: PlannedJob) -> None:
         job_id, connection = self.ids[job.name], self.store.connection
-        roles = read_agents(connection, job_id, _switching_handoffs(job))
+        roles = read_agents(connection, job_id, _list_switching_handoffs(job))
         with translate_errors():
             pipe = connection.redis.pipeline(transaction=False)
             for handoff, role in roles.items():
@@ -209,20 +209,20 @@ class SwitchWatch:
             if None not in amounts:
                 self._seen[SeenReservation(job.name, handoff, *map(int, amounts))] = None
 
-    def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> SwitchRecords:
+    def collect_records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> SwitchRecords:
         """Return the records of these jobs."""
         results: list[WrittenResult] = []
         switched_calls: list[Call] = []
         for job in jobs:
             if job.shape is Shape.SWITCHED:
-                handoffs = set(_switching_handoffs(job))
-                results += self._results_of(job, handoffs)
+                handoffs = set(_list_switching_handoffs(job))
+                results += self._read_results(job, handoffs)
                 for call in calls:
                     if call.key.job == job.name and call.key.handoff in handoffs:
                         switched_calls.append(call)
         return SwitchRecords(switched_calls, results, list(self._seen))
 
-    def _results_of(self, job: PlannedJob, handoffs: set[HandoffId]) -> list[WrittenResult]:
+    def _read_results(self, job: PlannedJob, handoffs: set[HandoffId]) -> list[WrittenResult]:
         job_id = self.ids[job.name]
         results: list[WrittenResult] = []
         for recorded in self.store.journal.read(job_id):
@@ -261,7 +261,7 @@ class NoteReader:
                 return event.status is ResultStatus.OK
         return False
 
-    def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> NoteRecords:
+    def collect_records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> NoteRecords:
         """Return the records of these jobs."""
         writers: dict[str, str] = {}
         unsure: list[str] = []
@@ -279,10 +279,10 @@ class NoteReader:
         return NoteRecords(notes, writers, unsure, turns_of_readers, calls)
 
 
-def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:
+def _list_switching_handoffs(job: PlannedJob) -> list[HandoffId]:
     handoffs: list[HandoffId] = []
     for expected in compute_expected_handoffs(job).values():
-        if job.switching_step(expected.id) is not None:
+        if job.find_switching_step(expected.id) is not None:
             handoffs.append(HandoffId(expected.id))
     return handoffs
 
@@ -293,31 +293,31 @@ class BatchRecords:
 
     calls: Sequence[Call]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         payments = Counter(call.key for call in self.calls)
         lines: list[str] = []
         for key, times in payments.items():
             if times > 1:
-                lines.append(f"{_name_of(key)}: paid {times} times")
+                lines.append(f"{_format_key(key)}: paid {times} times")
         live = []
         for call in self.calls:
             if not call.is_batched:
-                live.append(_name_of(call.key))
+                live.append(_format_key(call.key))
         return {BATCH_CALL_PAID_TWICE: lines, BATCH_CALL_OUTSIDE: live}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         return {"calls in batches": len(self.calls)}
 
 
-def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchRecords:
+def collect_batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchRecords:
     """Return the records of these jobs."""
     names = {job.name for job in jobs if job.shape is Shape.BATCHED}
     return BatchRecords([call for call in calls if call.key.job in names])
 
 
-def _name_of(key: CallKey) -> str:
+def _format_key(key: CallKey) -> str:
     return f"{key.job} {key.handoff}, turn {key.turn}"
 
 
@@ -327,7 +327,7 @@ class ExternalRecords:
 
     calls: Sequence[Call]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         lines: list[str] = []
         for call in self.calls:
@@ -335,12 +335,14 @@ class ExternalRecords:
                 lines.append(f"{call.key.job} {call.key.handoff}, turn {call.key.turn}")
         return {NOT_BY_THE_CLI: lines}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         return {"calls through the Claude Agent SDK": len(self.calls)}
 
 
-def external_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> ExternalRecords:
+def collect_external_records(
+    jobs: Collection[PlannedJob], calls: Sequence[Call]
+) -> ExternalRecords:
     """Return the records of these jobs."""
     names = {}
     for job in jobs:

@@ -87,11 +87,11 @@ class Fleet:
     ports: tuple[int, ...] = ()
     """Ports of the HTTP servers."""
 
-    def look(self) -> dict[str, int]:
+    def list_processes(self) -> dict[str, int]:
         """Return the running processes: name -> pid."""
         return self.processes.get_pids()
 
-    def name_of(self, pid: int) -> str:
+    def get_name(self, pid: int) -> str:
         """Return the name of a process, also of an ended one."""
         return self.processes.get_names_by_pid().get(pid, "?")
 
@@ -99,17 +99,17 @@ class Fleet:
         """Return whether a process runs and takes work."""
         return self.processes.is_ready(name)
 
-    def ready(self, kind: str) -> dict[str, int]:
+    def find_ready(self, kind: str) -> dict[str, int]:
         """Return the processes of a kind that take work."""
         pids: dict[str, int] = {}
-        for name, pid in self.look().items():
+        for name, pid in self.list_processes().items():
             if name.startswith(kind) and self.is_ready(name):
                 pids[name] = pid
         return pids
 
-    def signal(self, name: str, number: signal.Signals) -> bool:
+    def send_signal(self, name: str, number: signal.Signals) -> bool:
         """Send a signal. Return False if the process has ended."""
-        pid = self.look().get(name)
+        pid = self.list_processes().get(name)
         if pid is None:
             return False
         with suppress(ProcessLookupError):
@@ -134,7 +134,7 @@ class Fleet:
         with Path(os.devnull).open("wb") as output:
             return self.fork_server.fork(command, environment, output.fileno())
 
-    def type_command(
+    def start_user_command(
         self, words: Sequence[str], points: Path | None
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start `handoff WORDS` of a user without a model.
@@ -154,12 +154,12 @@ class Fleet:
         command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *words]
         return self.start_command(command, environment)
 
-    def points(self, kind: str) -> Path:
+    def get_points(self, kind: str) -> Path:
         """Return the folder of failpoints for all processes of a kind."""
-        return points_in(self.folder, kind)
+        return get_points_folder(self.folder, kind)
 
 
-def points_in(folder: Path, kind: str) -> Path:
+def get_points_folder(folder: Path, kind: str) -> Path:
     return folder / "failpoints" / kind
 
 
@@ -223,7 +223,7 @@ def running_fleet(
                 parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
         url = PrivateRedis(processes, folder, is_killed_on_purpose=True).start()
-        _start(processes, folder, environment_of(folder, url, size, model_url), members)
+        _start(processes, folder, build_environment(folder, url, size, model_url), members)
         processes.wait_until_ready(READY_WITHIN_S)
         connection = Connection(url)
         try:
@@ -238,7 +238,7 @@ def _start(
     processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]
 ) -> None:
     for member in members:
-        points = points_in(folder, member.kind)
+        points = get_points_folder(folder, member.kind)
         points.mkdir(parents=True, exist_ok=True)
         own_environment = {
             CUSTOM_HEADERS: f"{PROCESS}: {member.name}",
@@ -257,7 +257,7 @@ def _start(
         )
 
 
-def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
+def build_environment(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
     """Return the environment of a fleet. It sets each variable that could lead a run to a
     model that costs money.
     """

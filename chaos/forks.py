@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from handoff_queue.chaos.fleet import Fleet, arm, points_in
-from handoff_queue.chaos.model_answers import task_of
+from handoff_queue.chaos.fleet import Fleet, arm, get_points_folder
+from handoff_queue.chaos.model_answers import build_task
 from handoff_queue.chaos.planned_jobs import PlannedJob
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
@@ -52,7 +52,7 @@ class ForkRecord:
     kept_results: Mapping[str, str] | None = None
     """Digests of the results that the fork has kept."""
 
-    def breaches(self) -> Iterator[str]:
+    def find_breaches(self) -> Iterator[str]:
         """Yield one line for each fault."""
         for code in self.refusals:
             yield f"{self.fork}: the command ended with {code}"
@@ -70,14 +70,14 @@ class ForkRecords:
 
     forks: Sequence[ForkRecord]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         lines: list[str] = []
         for fork in self.forks:
-            lines += fork.breaches()
+            lines += fork.find_breaches()
         return {WRONG_FORKS: lines}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         return {
             "forks": len(self.forks),
@@ -126,26 +126,26 @@ class ForkUser:
         """
         typed_fork = self._typed.get(job.name)
         if typed_fork is None:
-            before = self._events(of)
+            before = self._read_events(of)
             if not _is_ok(before):
                 raise UserError(f"{of} did not end as planned")
             record = ForkRecord(job.name, 1, 0, before=_as_json(before))
             dice = random.Random(f"{job.seed} {job.name} command")  # noqa: S311
-            command = self._type(job, of, kill_at=dice.choice(POINTS))
+            command = self._start_command(job, of, kill_at=dice.choice(POINTS))
             self._typed[job.name] = TypedFork(record, of, job.steps[0].id, command)
         elif (code := typed_fork.command.poll()) == 0:
             return self.store.job_ids.derive(job.tenant, job.name)
         elif code is not None:
             typed_fork.record = _with_code(typed_fork.record, code)
-            typed_fork.command = self._type(job, of)
+            typed_fork.command = self._start_command(job, of)
         raise StoreUnavailable("the command has not succeeded yet")
 
-    def records(self) -> ForkRecords:
+    def collect_records(self) -> ForkRecords:
         """Return all forks whose command was typed."""
         records: list[ForkRecord] = []
         for typed_fork in self._typed.values():
-            after = self._events(typed_fork.job_id)
-            forks = self._forks_of(typed_fork.job_id)
+            after = self._read_events(typed_fork.job_id)
+            forks = self._find_forks(typed_fork.job_id)
             kept_results: dict[str, str] = {}
             for fork in forks.values():
                 kept_results = {each.step: each.result.digest for each in fork.kept}
@@ -155,26 +155,26 @@ class ForkUser:
                     job_ids=sorted(forks),
                     after=_as_json(after),
                     kept_results=kept_results,
-                    results=_results_of(after, without=typed_fork.step),
+                    results=_list_results(after, without=typed_fork.step),
                 )
             )
         return ForkRecords(records)
 
-    def _type(
+    def _start_command(
         self, job: PlannedJob, of: JobId, kill_at: str = ""
     ) -> subprocess.Popen[bytes] | ForkedProcess:
-        points = points_in(self.fleet.folder, job.name)
+        points = get_points_folder(self.fleet.folder, job.name)
         points.mkdir(parents=True, exist_ok=True)
         if kill_at:
             arm(points, kill_at, "kill")
         (step,) = job.steps
-        words = ["fork", of, "--from", step.id, "--task", task_of(job, step)]
-        return self.fleet.type_command([*words, "--idempotency-key", job.name], points)
+        words = ["fork", of, "--from", step.id, "--task", build_task(job, step)]
+        return self.fleet.start_user_command([*words, "--idempotency-key", job.name], points)
 
-    def _events(self, job_id: JobId) -> list[Event]:
+    def _read_events(self, job_id: JobId) -> list[Event]:
         return [recorded.event for recorded in self.store.journal.read(job_id)]
 
-    def _forks_of(self, job_id: JobId) -> Mapping[str, Fork]:
+    def _find_forks(self, job_id: JobId) -> Mapping[str, Fork]:
         """Return the forks of a job in the store, by id."""
         (info,) = self.store.jobs.read([job_id])
         page, _ = self.store.jobs.read_page(JobFilter(text=info.title), MAX_FORKS, "")
@@ -210,7 +210,7 @@ def _as_json(events: list[Event]) -> list[str]:
     return [encode_event(event) for event in events]
 
 
-def _results_of(events: list[Event], without: str) -> dict[str, str]:
+def _list_results(events: list[Event], without: str) -> dict[str, str]:
     """Return the digests of the last results of the steps of a job: step -> digest.
 
     Args:

@@ -29,8 +29,8 @@ from handoff_queue.chaos.features import (
     FeatureRecords,
     NoteReader,
     SwitchWatch,
-    batch_records,
-    external_records,
+    collect_batch_records,
+    collect_external_records,
 )
 from handoff_queue.chaos.fleet import (
     CONSOLE,
@@ -42,14 +42,14 @@ from handoff_queue.chaos.fleet import (
     Size,
 )
 from handoff_queue.chaos.forks import ForkUser
-from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
+from handoff_queue.chaos.job_generator import EVERYTHING, build_workflow
 from handoff_queue.chaos.job_shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.message_user import MessageUser
 from handoff_queue.chaos.model_server import Call, UncountedCall
-from handoff_queue.chaos.notes import documents_of, is_of_notes
+from handoff_queue.chaos.notes import build_documents, is_of_notes
 from handoff_queue.chaos.planned_jobs import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
 from handoff_queue.chaos.schedule_user import ScheduleUser
-from handoff_queue.chaos.shortened_requests import ShortenedRecords, document_of
+from handoff_queue.chaos.shortened_requests import ShortenedRecords, build_document
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
@@ -142,7 +142,7 @@ class HandoffProject:
             priority=job.priority,
         )
         if job.mode is Mode.PIPELINE:
-            workflow, items = workflow_of(job)
+            workflow, items = build_workflow(job)
             request = replace(request, workflow=workflow, items=items)
         else:
             request = replace(request, mode=job.mode)
@@ -155,9 +155,9 @@ class HandoffProject:
         if job.shape in FACT_CHECKED:
             request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
         if job.shape is Shape.SHORTENED:
-            request = replace(request, documents=document_of(job))
+            request = replace(request, documents=build_document(job))
         if is_of_notes(job):
-            request = self._request_of_notes(job, request)
+            request = self._build_request_with_notes(job, request)
         else:
             request = replace(request, after=self._before.get(job.name))
         if not goes_through_api(job):
@@ -169,14 +169,14 @@ class HandoffProject:
         if job.name not in self._followers:
             self._followers[job.name] = self.api.follow(job_id)
 
-    def _request_of_notes(self, job: PlannedJob, request: Request) -> Request:
+    def _build_request_with_notes(self, job: PlannedJob, request: Request) -> Request:
         """Return the request of a job that writes or finds a note.
 
         Raises:
             UserError: the earlier job has no note.
         """
         if job.shape is Shape.REMEMBERED:
-            return replace(request, documents=documents_of(job))
+            return replace(request, documents=build_documents(job))
         if not self.notes.has_written(job.follows):
             raise UserError(f"{job.follows} was given up before it had written its note")
         return replace(request, specialists=(KEEPER,))
@@ -190,14 +190,14 @@ class HandoffProject:
             if step.team:
                 self.begin(step.team, derive_child_id(job_id, HandoffId(step.last)))
 
-    def attend(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey]) -> None:
+    def act_as_users(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey]) -> None:
         if self.schedules is not None:
-            self.schedules.go_on()
+            self.schedules.advance()
         if self.messages is not None:
-            self.messages.go_on()
+            self.messages.advance()
         if self.equals is not None:
-            self.equals.go_on()
-        self.switches.look(jobs)
+            self.equals.advance()
+        self.switches.observe(jobs)
         waiting: dict[JobId, PlannedJob] = {}
         for job in jobs:
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
@@ -223,7 +223,7 @@ class HandoffProject:
         if not question_versions or (job.name, question_versions[-1]) in self._answers:
             return
         kind, note = APPROVED_ANSWER, None
-        if job.shape in REJECTED and not _events_of_type(events, Rejected):
+        if job.shape in REJECTED and not _find_events(events, Rejected):
             kind, note = REJECTED_ANSWER, f"Not so: {job.name}."
         dice = random.Random(f"{job.seed} {job.name} answers {len(question_versions)}")  # noqa: S311
         self._answers[job.name, question_versions[-1]] = SentAnswer(
@@ -246,7 +246,7 @@ class HandoffProject:
                 ended_jobs.add(by_id[info.job_id])
         return ended_jobs
 
-    def stuck(self, _names: Collection[str]) -> set[str]:
+    def find_stuck(self, _names: Collection[str]) -> set[str]:
         """Return an empty set: the sweeper continues every job."""
         return set()
 
@@ -269,7 +269,9 @@ class HandoffProject:
                     stored_calls.add(CallKey(name, handoff, turn))
         return stored_calls
 
-    def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
+    def find_holders(
+        self, jobs: Collection[PlannedJob]
+    ) -> Mapping[tuple[str, str], tuple[int, int]]:
         connection = self.client.store.connection
         handoffs: list[tuple[str, str]] = []
         states: list[str] = []
@@ -294,17 +296,17 @@ class HandoffProject:
                 holders[whose] = (pid, int(claims))
         return holders
 
-    def job_record(self, name: str) -> StoredJob:
+    def read_job_record(self, name: str) -> StoredJob:
         job_id = self.ids[name]
         events = self.client.store.journal.read(job_id)
         if not events:
             return NO_RECORD
         finished: dict[str, tuple[float, ...]] = {}
         results: dict[str, Ended] = {}
-        for at, event in _events_of_type(events, HandoffFinished):
+        for at, event in _find_events(events, HandoffFinished):
             finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
             results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
-        ends, submissions = _events_of_type(events, JobEnded), _events_of_type(events, JobSubmitted)
+        ends, submissions = _find_events(events, JobEnded), _find_events(events, JobSubmitted)
         status, reason = "running", ""
         waits_for: tuple[str, ...] = ()
         if ends:
@@ -316,7 +318,7 @@ class HandoffProject:
         if status != JobStatus.OK.value:
             notes = self.client.result(job_id).notes
         stop_reasons = sorted({end.stop_reason for end in results.values()})
-        cancels = _events_of_type(events, CancelRequested)
+        cancels = _find_events(events, CancelRequested)
         return StoredJob(
             status=status,
             submitted_at=events[0].at,
@@ -325,9 +327,9 @@ class HandoffProject:
             results=results,
             reason=reason,
             why="; ".join((status, *stop_reasons, *notes, reason, *waits_for)),
-            given_up_at=_abandonment_times(events),
+            given_up_at=_find_abandonment_times(events),
             cancelled_at=cancels[0][0] if cancels else None,
-            question_periods=question_periods(events),
+            question_periods=find_question_periods(events),
             limits=submissions[0][1].limits,
         )
 
@@ -363,17 +365,17 @@ class HandoffProject:
         if self.messages is not None:
             self.messages.request_job()
 
-    def api_records(self, calls: Sequence[UncountedCall]) -> ApiRecords:
+    def collect_api_records(self, calls: Sequence[UncountedCall]) -> ApiRecords:
         for follower in self._followers.values():
             follower.stop(FOLLOWED_WITHIN_S)
         questions: list[QuestionRecord] = []
         audited_actors: dict[str, list[str]] = {}
         for name in sorted({name for name, _ in self._answers}):
-            questions += self._questions_of(name)
+            questions += self._collect_questions(name)
             actors: list[str] = []
             for entry in self.client.audit(self.ids[name]):
                 if entry.action in (AuditAction.APPROVE, AuditAction.REJECT):
-                    actors.append(_actor_text(entry.actor))
+                    actors.append(_format_actor(entry.actor))
             audited_actors[name] = actors
         return ApiRecords(
             requests=self.api.requests,
@@ -382,29 +384,29 @@ class HandoffProject:
             servers=len(self.api.answered),
             reconnections=sum(max(0, each.streams - 1) for each in self._followers.values()),
             failures=self.api.failures,
-            jobs_by_key=self._jobs_by_key(),
+            jobs_by_key=self._map_jobs(),
             questions=questions,
             audited=audited_actors,
             actor=f"{ACTOR} by api",
-            schedules=self.schedules.records() if self.schedules else (),
+            schedules=self.schedules.collect_records() if self.schedules else (),
             followed=[self._read_followed_job(name) for name in self._followers],
-            messages=self.messages.records(calls) if self.messages else (),
+            messages=self.messages.collect_records(calls) if self.messages else (),
         )
 
-    def feature_records(
+    def collect_feature_records(
         self, jobs: Collection[PlannedJob], calls: Sequence[Call]
     ) -> Sequence[FeatureRecords]:
         return [
-            self.switches.records(jobs, calls),
-            self.notes.records(jobs, calls),
-            batch_records(jobs, calls),
-            external_records(jobs, calls),
+            self.switches.collect_records(jobs, calls),
+            self.notes.collect_records(jobs, calls),
+            collect_batch_records(jobs, calls),
+            collect_external_records(jobs, calls),
             ShortenedRecords(calls),
-            self.forks.records(),
-            *([self.equals.records()] if self.equals else ()),
+            self.forks.collect_records(),
+            *([self.equals.collect_records()] if self.equals else ()),
         ]
 
-    def _questions_of(self, name: str) -> list[QuestionRecord]:
+    def _collect_questions(self, name: str) -> list[QuestionRecord]:
         """Return the questions of a job, and their answers in its journal."""
         versions: list[int] = []
         recorded_answers = defaultdict[int, list[GivenAnswer]](list)
@@ -414,7 +416,7 @@ class HandoffProject:
                 versions.append(recorded.version)
             elif isinstance(event, Approved | Rejected):
                 kind = REJECTED_ANSWER if isinstance(event, Rejected) else APPROVED_ANSWER
-                recorded_answers[event.asked].append(GivenAnswer(kind, _actor_text(event.actor)))
+                recorded_answers[event.asked].append(GivenAnswer(kind, _format_actor(event.actor)))
         questions: list[QuestionRecord] = []
         for version in versions:
             sent_answer = self._answers.get((name, version))
@@ -422,7 +424,7 @@ class HandoffProject:
             questions.append(QuestionRecord(name, version, kind, tuple(recorded_answers[version])))
         return questions
 
-    def _jobs_by_key(self) -> dict[str, set[str]]:
+    def _map_jobs(self) -> dict[str, set[str]]:
         """Return the ids of the jobs with the same request, by job's name. Each request of a run
         is sent for one job.
         """
@@ -450,7 +452,7 @@ class HandoffProject:
         self, job_id: JobId, events: Sequence[RecordedEvent]
     ) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
-        handoffs = [issued.handoff_id for _, issued in _events_of_type(events, HandoffIssued)]
+        handoffs = [issued.handoff_id for _, issued in _find_events(events, HandoffIssued)]
         handoff_infos = self.client.store.jobs.read_handoffs(job_id, handoffs)
         lines: list[str] = []
         for id_, info in handoff_infos.items():
@@ -458,7 +460,7 @@ class HandoffProject:
                 lines.append(f"{id_} {'waits' if info.waits else info.state}")
         return tuple(lines)
 
-    def point(self, point: str, _kind: str, _to: str = "") -> str | None:
+    def get_point_name(self, point: str, _kind: str, _to: str = "") -> str | None:
         return point
 
     def close(self) -> None:
@@ -508,7 +510,7 @@ def goes_through_api(job: PlannedJob) -> bool:
     return random.Random(f"{job.seed} {job.name} api").random() < 0.5  # noqa: S311
 
 
-def _actor_text(actor: Actor | None) -> str:
+def _format_actor(actor: Actor | None) -> str:
     return f"{actor.name} by {actor.via}" if actor else "nobody"
 
 
@@ -524,7 +526,7 @@ def _is_at_work(job: PlannedJob, call_keys: Collection[CallKey]) -> bool:
     return bool(steps) or CallKey(job.name, INSTEAD, 1) in call_keys
 
 
-def _abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
+def _find_abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
     """Return the time of abandonment of the newest handoff of each abandoned step, by
     handoff's id.
     """
@@ -541,7 +543,7 @@ def _abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
     return times
 
 
-def question_periods(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
+def find_question_periods(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
     """Return the periods in which the job waited for its user's answer."""
     answer_times = dict[int, float]()
     for recorded in events:
@@ -554,9 +556,7 @@ def question_periods(events: Sequence[RecordedEvent]) -> tuple[tuple[float, floa
     return tuple(periods)
 
 
-def _events_of_type(
-    events: Iterable[RecordedEvent], kind: type[Event]
-) -> list[tuple[float, Event]]:
+def _find_events(events: Iterable[RecordedEvent], kind: type[Event]) -> list[tuple[float, Event]]:
     """Return the events of a class, with their times."""
     timed_events: list[tuple[float, Event]] = []
     for recorded in events:
@@ -565,7 +565,7 @@ def _events_of_type(
     return timed_events
 
 
-def members_of(size: Size) -> list[Member]:
+def list_members(size: Size) -> list[Member]:
     """Return the members: supervisors, workers that each serve every specialist, and the HTTP
     servers.
     """
@@ -602,4 +602,4 @@ def _make_project(fleet: Fleet) -> HandoffProject:
     )
 
 
-HANDOFF_PROJECT = Kind(members_of, _make_project, EVERYTHING)
+HANDOFF_PROJECT = Kind(list_members, _make_project, EVERYTHING)

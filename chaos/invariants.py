@@ -13,21 +13,31 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.api_user import ApiRecords
-from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of
-from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, StoredJob, wrong_end
+from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, list_keys
+from handoff_queue.chaos.expected_outcomes import (
+    NO_RECORD,
+    TOO_MANY_CLAIMS,
+    StoredJob,
+    find_wrong_end,
+)
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import CONSOLE
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
-from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
+from handoff_queue.chaos.unwanted_calls import (
+    CallsInFlight,
+    SeenClaim,
+    UnneededPeriods,
+    count_strikes,
+)
 from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 
 
-def overruns_of(
+def find_overruns(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], job_records: Mapping[str, StoredJob]
 ) -> list[str]:
     """Return one line for each limit that a job and its children have exceeded."""
@@ -37,14 +47,14 @@ def overruns_of(
         for call in calls:
             amounts[call.key.job] += measure.get_used_amount(call)
         for job in jobs:
-            most = measure.get_limit(_limits(job, job_records[job.name]))
+            most = measure.get_limit(_get_limits(job, job_records[job.name]))
             used_amount = sum(amounts[member.name] for member in job.family)
             if most is not None and used_amount > most:
                 overruns.append(f"{job.name}: {measure.text(used_amount)} of {measure.text(most)}")
     return overruns
 
 
-def _limits(job: PlannedJob, job_record: StoredJob) -> JobLimits:
+def _get_limits(job: PlannedJob, job_record: StoredJob) -> JobLimits:
     """Return the limits of the job. Those of a child are its slice of its parent's budget."""
     if job.parent and job_record.limits:
         return job_record.limits
@@ -170,31 +180,31 @@ class RunRecords:
             job_record = self.job_records[job.name]
             if not job_record.ended_at:
                 continue
-            deviation = wrong_end(job, self.job_records) or self._early_give_up(job.name)
+            deviation = find_wrong_end(job, self.job_records) or self._find_early_give_up(job.name)
             if deviation:
                 deviations[job.name] = f"{deviation} ({job_record.why})"
         return deviations
 
-    def _early_give_up(self, name: str) -> str:
+    def _find_early_give_up(self, name: str) -> str:
         """Return why the job or one of its handoffs should not have been given up: there were
         too few strikes. Return '' if there is no such fault.
         """
         job_record = self.job_records[name]
         if (
             job_record.is_given_up
-            and (struck := self._struck_evaluations(name)) < MAX_FAILED_EVALUATIONS
+            and (struck := self._count_struck_evaluations(name)) < MAX_FAILED_EVALUATIONS
         ):
             return f"not evaluated any more, though supervisors were struck only {struck} times"
-        for handoff in sorted(job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)):
+        for handoff in sorted(job_record.find_handoffs_stopped_by(TOO_MANY_CLAIMS)):
             claims = self.claims_seen.get((name, handoff), ())
-            struck = strikes_at(
+            struck = count_strikes(
                 claims, self.strikes, min(job_record.finished_at.get(handoff, (inf,)))
             )
             if struck < MAX_CLAIMS:
                 return f"{handoff}: given up, though only {struck} of its claims were struck"
         return ""
 
-    def _struck_evaluations(self, name: str) -> int:
+    def _count_struck_evaluations(self, name: str) -> int:
         """Return the number of strikes that may have ended an evaluation of a job. No record
         says which evaluations there were.
         """
@@ -217,7 +227,7 @@ class RunRecords:
         """
         names: list[str] = []
         for name, job_record in self.job_records.items():
-            if job_record.handoffs_stopped_by(TOO_MANY_CLAIMS) or job_record.is_given_up:
+            if job_record.find_handoffs_stopped_by(TOO_MANY_CLAIMS) or job_record.is_given_up:
                 names.append(name)
         return names
 
@@ -235,7 +245,7 @@ class RunRecords:
         """
         total = 0
         for job in self.everyone:
-            total += min(job.most_calls, self._needs(job))
+            total += min(job.most_calls, self._count_needed_calls(job))
         return total
 
     @cached_property
@@ -255,21 +265,21 @@ class RunRecords:
         """Number of planned refusals by call."""
         return Counter(call.key for call in self._refusals)
 
-    def _needs(self, job: PlannedJob) -> int:
+    def _count_needed_calls(self, job: PlannedJob) -> int:
         """Return the number of needed calls of a job, without regard to its budget."""
         total = 0
         for handoff in compute_expected_handoffs(job).values():
             if handoff.instead_of:
                 continue
             is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
-            for key in keys_of(job, handoff):
-                tries = job.tries(key) + self._refusal_counts[key]
+            for key in list_keys(job, handoff):
+                tries = job.count_tries(key) + self._refusal_counts[key]
                 if not is_sure:
-                    tries = min(tries, len(self._copies_of(key)))
+                    tries = min(tries, len(self._find_copies(key)))
                 total += tries
         return total
 
-    def _copies_of(self, key: CallKey) -> list[Call]:
+    def _find_copies(self, key: CallKey) -> list[Call]:
         """Return the call and its repetitions, in order."""
         calls = self._calls_by_handoff.get((key.job, key.handoff), ())
         return [call for call in calls if call.key == key]
@@ -292,7 +302,7 @@ class RunRecords:
             return 0
         if not self.job_records[job.name].is_there(handoff):
             return 0
-        return job.tries(key)
+        return job.count_tries(key)
 
     @property
     def repeated(self) -> int:
@@ -304,25 +314,25 @@ class RunRecords:
         """Repeated calls without a strike that explains them, once for each such repetition."""
         call_keys: list[CallKey] = []
         for key, surplus in self._surplus.items():
-            explained_count = sum(map(bool, self._strikes_by_repetition(key)))
+            explained_count = sum(map(bool, self._explain_repetitions(key)))
             call_keys += [key] * (surplus - explained_count)
         return call_keys
 
-    def _strikes_by_repetition(self, key: CallKey) -> Iterator[list[Strike]]:
+    def _explain_repetitions(self, key: CallKey) -> Iterator[list[Strike]]:
         """Yield the strikes that explain each repetition. A repetition after the provider's
         planned fault needs no explanation, and is left out.
         """
-        copies = self._copies_of(key)
+        copies = self._find_copies(key)
         planned = len(copies) - self._surplus[key] - self._refusal_counts[key]
         pairs = [pair for pair in pairwise(copies) if pair[0] not in self._refusals]
         for first, second in pairs[max(0, planned - 1) :]:
             yield [strike for strike in self.strikes if self._explains(strike, first, second)]
 
-    def story_of(self, key: CallKey) -> str:
+    def describe_copies(self, key: CallKey) -> str:
         """Return the copies of a call and the strikes near them, for the report. Times are
         seconds after the first copy.
         """
-        copies = self._copies_of(key)
+        copies = self._find_copies(key)
         began, last = copies[0].at, copies[-1].at
         calls: list[str] = []
         for copy in copies:
@@ -344,7 +354,7 @@ class RunRecords:
         """Number of explained repetitions by the fault of the last strike that explains each."""
         faults = Counter[Fault]()
         for key in self._surplus:
-            for strikes in self._strikes_by_repetition(key):
+            for strikes in self._explain_repetitions(key):
                 if strikes:
                     faults[max(strikes, key=lambda strike: strike.at).fault] += 1
         return faults
@@ -363,11 +373,11 @@ class RunRecords:
     def _calls_in_flight(self) -> CallsInFlight:
         settled_at: dict[CallKey, float] = {}
         for call in self.calls:
-            if times := self._times_with_reply(call.key):
+            if times := self._find_times_with_reply(call.key):
                 settled_at[call.key] = min(times)
         return CallsInFlight(self.calls, self.strikes, settled_at)
 
-    def _times_with_reply(self, key: CallKey) -> list[float]:
+    def _find_times_with_reply(self, key: CallKey) -> list[float]:
         """Return times at which the store had the reply: it was seen there, the handoff made
         its next call, or it had finished.
         """
@@ -390,7 +400,7 @@ class RunRecords:
         time.
         """
         for strike in self.strikes:
-            if any(map(self._has_promised_time, self._hit_by(strike))):
+            if any(map(self._has_promised_time, self._find_hit_handoffs(strike))):
                 return True
         return False
 
@@ -405,7 +415,7 @@ class RunRecords:
     def _jobs_by_name(self) -> dict[str, PlannedJob]:
         return {job.name: job for job in self.everyone}
 
-    def _hit_by(self, strike: Strike) -> list[Handoff]:
+    def _find_hit_handoffs(self, strike: Strike) -> list[Handoff]:
         """Return the running handoffs whose last caller was struck."""
         hit: list[Handoff] = []
         for handoff, calls in self._calls_by_handoff.items():
@@ -420,11 +430,11 @@ class RunRecords:
     def _first_ends(self) -> dict[Handoff, float]:
         """Time after which each handoff needs no more work, infinite if there is none."""
         return {
-            handoff: min(self._end_times(handoff), default=inf)
+            handoff: min(self._find_end_times(handoff), default=inf)
             for handoff in self._calls_by_handoff
         }
 
-    def _end_times(self, handoff: Handoff) -> list[float]:
+    def _find_end_times(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""
         name, handoff_id = handoff
         job_record = self.job_records[name]
@@ -438,8 +448,8 @@ class RunRecords:
         """Recovery of each struck handoff that recovered."""
         recoveries: list[Recovery] = []
         for strike in self.strikes:
-            for handoff in self._hit_by(strike):
-                until = self._recovery_time(handoff, strike)
+            for handoff in self._find_hit_handoffs(strike):
+                until = self._find_recovery_time(handoff, strike)
                 if until is not None:
                     alone = not any(strike.at < other.at < until for other in self._worker_strikes)
                     recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
@@ -450,11 +460,11 @@ class RunRecords:
         """Strikes on processes that work on jobs. The HTTP servers do not."""
         return [strike for strike in self.strikes if not strike.target.startswith(CONSOLE)]
 
-    def _recovery_time(self, handoff: Handoff, strike: Strike) -> float | None:
+    def _find_recovery_time(self, handoff: Handoff, strike: Strike) -> float | None:
         """Return the time of the first action of a handoff after a strike: its next
         call, its end, or the end of its job.
         """
-        times = self._end_times(handoff)
+        times = self._find_end_times(handoff)
         for call in self._calls_by_handoff[handoff]:
             if not _is_of_the_struck(call, strike):
                 times.append(call.at)
@@ -481,7 +491,7 @@ class RunRecords:
 
     @property
     def overruns(self) -> list[str]:
-        return overruns_of(self.everyone, self.calls, self.job_records)
+        return find_overruns(self.everyone, self.calls, self.job_records)
 
     @cached_property
     def unneeded_calls(self) -> list[str]:
@@ -491,7 +501,7 @@ class RunRecords:
         unneeded_periods = UnneededPeriods(self._jobs_by_name, self.job_records)
         lines: list[str] = []
         for call in self.calls:
-            since = unneeded_periods.since(call.key, call.at)
+            since = unneeded_periods.find_time_without_need(call.key, call.at)
             if since is not None and not self._calls_in_flight.is_held_back(call, since):
                 lines.append(
                     f"{call.key.job} {call.key.handoff}, turn {call.key.turn},"

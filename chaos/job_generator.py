@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, Shape, shapes_in
-from handoff_queue.chaos.model_answers import task_of
+from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, Shape, list_shapes
+from handoff_queue.chaos.model_answers import build_task
 from handoff_queue.chaos.planned_jobs import (
     EXTERNAL,
     FINDS_AT,
@@ -40,17 +40,17 @@ WORKFLOW_NAME = "chaos"
 """Name of the workflow, and of its file in error messages."""
 
 
-def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
+def build_workflow(job: PlannedJob) -> tuple[Workflow, Items]:
     """Return the workflow of a job, and the lines for its repeated step."""
     copies: list[PlannedStep] = []
     steps: list[WorkflowStep] = []
     for step in job.first_steps:
         if job.shape is not Shape.REPEATED:
-            steps.append(_step(job, step, step.after))
+            steps.append(_build_step(job, step, step.after))
         elif step.id.startswith(f"{REPEATED}_"):
             copies.append(step)
         else:
-            steps.append(_step(job, step, (REPEATED,)))
+            steps.append(_build_step(job, step, (REPEATED,)))
     if copies:
         steps.insert(0, _make_repeated_step(copies[0]))
     synthesis = Synthesis.MERGE
@@ -68,11 +68,11 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
     return workflow, Items(lines=tuple(f"{step.id} of {job.name}" for step in copies))
 
 
-def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> WorkflowStep:
+def _build_step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> WorkflowStep:
     return WorkflowStep(
         id=StepId(step.id),
         specialist=step.specialist,
-        task=Template.parse(task_of(job, step)),
+        task=Template.parse(build_task(job, step)),
         fallback=Template.parse("-"),
         depends_on=tuple(map(StepId, after)),
         for_each=None,
@@ -116,7 +116,7 @@ class Draw:
     modes: tuple[Mode, ...]
 
 
-EVERYTHING = Draw(tuple(shapes_in(list(Mode))), tuple(Mode))
+EVERYTHING = Draw(tuple(list_shapes(list(Mode))), tuple(Mode))
 ONLY_CHORDS = Draw(CHORDS, (Mode.TEAM,))
 """Jobs for the control, and for a run of this system that is compared with it."""
 ONLY_FEATURES = Draw(FEATURES, tuple(Mode))
@@ -136,10 +136,12 @@ def without_missing_extras(draw: Draw) -> tuple[Draw, str]:
 def only(modes: Collection[Mode]) -> Draw:
     """Return all kinds of jobs that these modes allow."""
     ordered_modes = [mode for mode in Mode if mode in modes]
-    return Draw(tuple(shapes_in(modes)), tuple(ordered_modes))
+    return Draw(tuple(list_shapes(modes)), tuple(ordered_modes))
 
 
-def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> list[PlannedJob]:
+def generate_jobs(
+    seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING
+) -> list[PlannedJob]:
     """Return `count` jobs, every shape in turn.
 
     Args:
@@ -149,11 +151,11 @@ def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> l
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311 - a seed is the point
     jobs: list[PlannedJob] = []
     for number in range(first, first + count):
-        jobs.append(_job(seed, number, shapes[number % len(shapes)], draw))
+        jobs.append(_generate_job(seed, number, shapes[number % len(shapes)], draw))
     return jobs
 
 
-def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
+def _generate_job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
     modes = []
     for mode in MODES[shape]:
         if mode in draw.modes:
@@ -161,14 +163,14 @@ def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
     mode = random.Random(f"{seed} {number} mode").choice(modes)  # noqa: S311
     name = f"{seed}-{number}"
     generator = _StepGenerator(seed, random.Random(f"{seed} {number}"))  # noqa: S311
-    steps = generator.steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
+    steps = generator.draw_steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
     then = None
     if shape is Shape.FOLLOWED:
-        then = generator.next_after(name)
+        then = generator.draw_next_job(name)
     if shape is Shape.REMEMBERED:
-        then = generator.finder_of(name)
+        then = generator.draw_finder(name)
     if shape is Shape.FORKED:
-        then = generator.fork_of(name, steps[-1])
+        then = generator.draw_fork(name, steps[-1])
     return PlannedJob(name, shape, steps, seed, mode=mode, then=then)
 
 
@@ -179,11 +181,11 @@ class _StepGenerator:
     seed: int
     dice: random.Random
 
-    def step(self, id_: str, *after: str, turns: int = 1) -> PlannedStep:
+    def draw_step(self, id_: str, *after: str, turns: int = 1) -> PlannedStep:
         """Return a step of a drawn specialist."""
         return PlannedStep(id_, self.dice.choice(SPECIALISTS), after, turns)
 
-    def team(
+    def draw_team(
         self,
         of: str,
         id_: str,
@@ -198,25 +200,25 @@ class _StepGenerator:
             takes_from: possible durations of the child's calls in seconds; None: the usual ones.
         """
         name = f"{of}-{id_}"
-        child = PlannedJob(name, shape, steps or self.steps(shape, name), self.seed, parent=of)
+        child = PlannedJob(name, shape, steps or self.draw_steps(shape, name), self.seed, parent=of)
         if takes_from:
             child = replace(child, takes_from=takes_from)
         return PlannedStep(id_, CHILD_JOB_SPECIALIST, team=child)
 
-    def next_after(self, name: str) -> PlannedJob:
+    def draw_next_job(self, name: str) -> PlannedJob:
         """Return the job that follows the job of this name."""
         shape, mode = self.dice.choice(((Shape.PARALLEL, Mode.TEAM), (Shape.ALONE, Mode.SINGLE)))
         later = f"{name}-then"
-        steps = self.steps(shape, later)
+        steps = self.draw_steps(shape, later)
         return PlannedJob(later, shape, steps, self.seed, mode=mode, follows=name)
 
-    def finder_of(self, name: str) -> PlannedJob:
+    def draw_finder(self, name: str) -> PlannedJob:
         """Return the job that finds the note of the job of this name."""
         step = PlannedStep("answer", KEEPER, turns=FINDS_AT)
         later = f"{name}-recall"
         return PlannedJob(later, Shape.RECALLED, (step,), self.seed, mode=Mode.SINGLE, follows=name)
 
-    def fork_of(self, name: str, last: PlannedStep) -> PlannedJob:
+    def draw_fork(self, name: str, last: PlannedStep) -> PlannedJob:
         """Return the fork of the job of this name from its last step. It has no other step,
         because all others keep their results.
         """
@@ -224,102 +226,110 @@ class _StepGenerator:
         fork = f"{name}{FORK_SUFFIX}"
         return PlannedJob(fork, Shape.FORK, (step,), self.seed, mode=Mode.PIPELINE, follows=name)
 
-    def steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
+    def draw_steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         if shape in CHORDS:
-            return self._chord_steps(shape)
+            return self._draw_chord_steps(shape)
         if shape in FEATURES:
-            return self._feature_steps(shape)
-        return self._tree_steps(shape, name) or self._other_steps(shape)
+            return self._draw_feature_steps(shape)
+        return self._draw_tree_steps(shape, name) or self._draw_other_steps(shape)
 
-    def _chord_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _draw_chord_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.DIAMOND:
                 return (
-                    self.step("a"),
-                    self.step("b", "a"),
-                    self.step("c", "a", turns=2),
-                    self.step("d", "b", "c"),
+                    self.draw_step("a"),
+                    self.draw_step("b", "a"),
+                    self.draw_step("c", "a", turns=2),
+                    self.draw_step("d", "b", "c"),
                 )
             case Shape.TOOLS:
-                return (self.step("a", turns=3), self.step("b", turns=3))
+                return (self.draw_step("a", turns=3), self.draw_step("b", turns=3))
             case Shape.TIGHT:
-                return tuple(map(self.step, TIGHT_STEPS))
+                return tuple(map(self.draw_step, TIGHT_STEPS))
             case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:
                 # one specialist, because the worst case of its calls is known
                 return tuple(PlannedStep(id_, TIGHT_SPECIALIST) for id_ in TIGHT_STEPS)
             case Shape.WRITTEN:
-                return (self.step("a"), self.step("b"))
+                return (self.draw_step("a"), self.draw_step("b"))
             case _:
-                return (self.step("a"), self.step("b"), self.step("c"))
+                return (self.draw_step("a"), self.draw_step("b"), self.draw_step("c"))
 
-    def _tree_steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
+    def _draw_tree_steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         """Return the steps of a shape with a join or a child job; empty for other shapes."""
         match shape:
             case Shape.JOINED:
-                late = self.step("c", turns=3)
+                late = self.draw_step("c", turns=3)
                 if self.dice.random() < 0.5:
-                    late = self.team(name, "c", Shape.DIAMOND, takes_from=(LATE_S,))
-                parts = (self.step("a"), self.step("b"), late)
+                    late = self.draw_team(name, "c", Shape.DIAMOND, takes_from=(LATE_S,))
+                parts = (self.draw_step("a"), self.draw_step("b"), late)
                 return (
                     *parts,
                     PlannedStep("d", self.dice.choice(SPECIALISTS), ("a", "b", "c"), enough=2),
                 )
             case Shape.TEAMS:
-                below = [self.step("a"), self.step("b", "a")]
+                below = [self.draw_step("a"), self.draw_step("b", "a")]
                 if self.dice.random() < 0.5:
-                    below.append(self.team(f"{name}-x", "y", Shape.WRITTEN))
+                    below.append(self.draw_team(f"{name}-x", "y", Shape.WRITTEN))
                 return (
-                    self.team(name, "x", Shape.PARALLEL, *below),
-                    self.step("a"),
-                    self.step("w", "x", "a"),
+                    self.draw_team(name, "x", Shape.PARALLEL, *below),
+                    self.draw_step("a"),
+                    self.draw_step("w", "x", "a"),
                 )
             case Shape.TIGHT_TREE:
-                return (self.team(name, "x", Shape.TIGHT), self.team(name, "y", Shape.TIGHT))
+                return (
+                    self.draw_team(name, "x", Shape.TIGHT),
+                    self.draw_team(name, "y", Shape.TIGHT),
+                )
             case Shape.CALLED_OFF:
-                return (self.team(name, "x", shape, self.step("a"), self.step("b")), self.step("a"))
+                return (
+                    self.draw_team(name, "x", shape, self.draw_step("a"), self.draw_step("b")),
+                    self.draw_step("a"),
+                )
             case _:
                 return ()
 
-    def _feature_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _draw_feature_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.SWITCHED:
                 return (
                     PlannedStep("a", SWITCHING, turns=3),
                     PlannedStep("b", SWITCHING, turns=3),
-                    self.step("c", "a", "b"),
+                    self.draw_step("c", "a", "b"),
                 )
             case Shape.BATCHED:
                 return (
-                    self.step("a", turns=2),
-                    self.step("b", turns=2),
-                    self.step("c", "a", "b"),
+                    self.draw_step("a", turns=2),
+                    self.draw_step("b", turns=2),
+                    self.draw_step("c", "a", "b"),
                 )
             case Shape.EXTERNAL:
-                return (PlannedStep("a", EXTERNAL, turns=3), self.step("b", "a"))
+                return (PlannedStep("a", EXTERNAL, turns=3), self.draw_step("b", "a"))
             case Shape.SHORTENED:
-                return (PlannedStep("a", SKIMMER, turns=SKIMMER_TURNS), self.step("b", "a"))
+                return (PlannedStep("a", SKIMMER, turns=SKIMMER_TURNS), self.draw_step("b", "a"))
             case Shape.FORKED:
-                return (self.step("a"), self.step("b"), self.step("d", "a", "b"))
+                return (self.draw_step("a"), self.draw_step("b"), self.draw_step("d", "a", "b"))
             case _:
-                return (PlannedStep("a", KEEPER, turns=5), self.step("b", "a"))
+                return (PlannedStep("a", KEEPER, turns=5), self.draw_step("b", "a"))
 
-    def _other_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _draw_other_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.ALONE:
-                steps = [self.step("answer", turns=self.dice.choice((1, 3)))]
+                steps = [self.draw_step("answer", turns=self.dice.choice((1, 3)))]
             case Shape.REPEATED:
                 ids = [f"{REPEATED}_{number:04d}" for number in range(1, LINES + 1)]
                 specialist = self.dice.choice(SPECIALISTS)
                 steps = [PlannedStep(id_, specialist) for id_ in ids]
-                steps.append(self.step("w", *ids))
+                steps.append(self.draw_step("w", *ids))
             case Shape.NEEDY | Shape.HELPED:
                 asks = PlannedStep(
                     "b",
                     self.dice.choice(SPECIALISTS),
                     attempts=(PlannedOutcome.NEEDS_INPUT, PlannedOutcome.OK),
                 )
-                helper = replace(self.step("b_help", turns=self.dice.choice((1, 3))), helps="b")
-                steps = [self.step("a"), asks, self.step("c", "b")]
+                helper = replace(
+                    self.draw_step("b_help", turns=self.dice.choice((1, 3))), helps="b"
+                )
+                steps = [self.draw_step("a"), asks, self.draw_step("c", "b")]
                 if shape is Shape.HELPED:
                     steps.append(helper)
             case Shape.FAILING:
@@ -327,11 +337,11 @@ class _StepGenerator:
                 retried_step = PlannedStep(
                     "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, PlannedOutcome.OK)
                 )
-                steps = [self.step("a"), retried_step, self.step("c", "b")]
+                steps = [self.draw_step("a"), retried_step, self.draw_step("c", "b")]
             case Shape.ADDED:
                 steps = [
-                    self.step("a"),
-                    self.step("b"),
+                    self.draw_step("a"),
+                    self.draw_step("b"),
                     PlannedStep("e", self.dice.choice(SPECIALISTS), ("a",), is_added=True),
                 ]
             case Shape.CHANGED:
@@ -339,11 +349,11 @@ class _StepGenerator:
                     "d", self.dice.choice(SPECIALISTS), ("c",), is_dropped=True
                 )
                 steps = [
-                    self.step("a"),
-                    self.step("b", "a", turns=3),
-                    self.step("c", "b"),
+                    self.draw_step("a"),
+                    self.draw_step("b", "a", turns=3),
+                    self.draw_step("c", "b"),
                     dropped_step,
                 ]
             case _:
-                steps = [self.step("a"), self.step("b")]
+                steps = [self.draw_step("a"), self.draw_step("b")]
         return tuple(steps)

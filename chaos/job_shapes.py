@@ -184,7 +184,7 @@ NOT_DRAWN = (Shape.CANCELLED, Shape.RECALLED, Shape.FORK)
 """Shapes of jobs that a run submits for another reason."""
 
 
-def shapes_in(modes: Collection[Mode]) -> list[Shape]:
+def list_shapes(modes: Collection[Mode]) -> list[Shape]:
     """Return the shapes that a seed draws from for these modes."""
     shapes: list[Shape] = []
     for shape in Shape:

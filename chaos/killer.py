@@ -77,7 +77,7 @@ QUEUES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class KillerAction:
     """The next action. It has its own `dice`, so that the choice of its target does not change
     later actions.
     """
@@ -88,7 +88,7 @@ class Next:
     dice: random.Random
 
 
-def order_of(seed: int, pause_s: tuple[float, float] = PAUSE_S) -> Iterator[Next]:
+def draw_actions(seed: int, pause_s: tuple[float, float] = PAUSE_S) -> Iterator[KillerAction]:
     """Yield the actions of a seed, without end.
 
     Args:
@@ -96,17 +96,17 @@ def order_of(seed: int, pause_s: tuple[float, float] = PAUSE_S) -> Iterator[Next
     """
     for number in count(1):
         dice = random.Random(f"{seed} fault {number}")  # noqa: S311 - a seed is the point
-        yield Next(
+        yield KillerAction(
             dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*pause_s), dice
         )
 
 
 @dataclass(slots=True)
 class Killer:
-    """Strikes at the processes of a fleet. Call `go_on` repeatedly; `strikes` holds its actions."""
+    """Strikes at the processes of a fleet. Call `advance` repeatedly. `strikes` has its actions."""
 
     fleet: Fleet
-    order: Iterator[Next]
+    order: Iterator[KillerAction]
     frozen_at: str
     """Failpoint at which a worker freezes, while it runs a handoff."""
     strikes: list[Strike] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Killer:
         """Number of processes that were killed, including Redis."""
         return sum(strike.fault.is_kill for strike in self.strikes)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Do the next action, if its time has come and enough processes run."""
         self._stops.wake(only_due=True)
         self._record_reached_points()
@@ -134,11 +134,11 @@ class Killer:
         self._do(action.fault, action.dice)
         self._next_at = now + action.pause_s
 
-    def rest(self) -> None:
+    def undo_faults(self) -> None:
         """End: continue all stopped processes, and disarm all points."""
         self._stops.wake()
         for kind, fault in ARMED.items():
-            for point_file in self.fleet.points(kind).glob("*"):
+            for point_file in self.fleet.get_points(kind).glob("*"):
                 if "@" not in point_file.name:
                     self._disarm(fault, point_file, kind)
         self._record_reached_points()
@@ -151,11 +151,11 @@ class Killer:
     def kill(self, name: str) -> bool:
         """Kill this process now. Return False if it has ended."""
         (fault,) = [fault for fault, kind in KILLED.items() if name.startswith(kind)]
-        return self._signal(fault, name, signal.SIGKILL)
+        return self._send_signal(fault, name, signal.SIGKILL)
 
     def kill_all(self, kind: str) -> None:
         """Kill every process of a kind now."""
-        for name in sorted(self.fleet.look()):
+        for name in sorted(self.fleet.list_processes()):
             if name.startswith(kind):
                 self.kill(name)
 
@@ -163,8 +163,8 @@ class Killer:
         """Return whether enough processes run to continue the jobs: half of the workers, one
         supervisor and Redis.
         """
-        workers = self.fleet.ready(WORKER).keys() - self._stops.targets
-        supervisors = self.fleet.ready(SUPERVISOR).keys() - self._stops.targets
+        workers = self.fleet.find_ready(WORKER).keys() - self._stops.targets
+        supervisors = self.fleet.find_ready(SUPERVISOR).keys() - self._stops.targets
         max_workers = self.fleet.size.workers
         is_enough = len(workers) >= max(1, max_workers // 2) and len(supervisors) >= 1
         return is_enough and self.fleet.is_ready(REDIS)
@@ -172,24 +172,24 @@ class Killer:
     def _do(self, fault: Fault, dice: random.Random) -> None:
         match fault:
             case Fault.KILL_CONSOLE if self.fleet.ports and dice.random() < AT_A_POINT:
-                arm(self.fleet.points(CONSOLE), dice.choice(CONSOLE_POINTS), "kill")
+                arm(self.fleet.get_points(CONSOLE), dice.choice(CONSOLE_POINTS), "kill")
             case Fault.KILL_WORKER | Fault.KILL_SUPERVISOR | Fault.KILL_CONSOLE:
-                self._signal(fault, self._choose_process(dice, KILLED[fault]), signal.SIGKILL)
+                self._send_signal(fault, self._choose_process(dice, KILLED[fault]), signal.SIGKILL)
             case Fault.KILL_REDIS:
-                if self.fleet.signal(REDIS, signal.SIGKILL):
+                if self.fleet.send_signal(REDIS, signal.SIGKILL):
                     self._record_strike(fault, EVERYBODY)
             case Fault.END:
                 target = self._choose_process(dice, WORKER, SUPERVISOR, CONSOLE)
-                self._signal(fault, target, signal.SIGTERM)
+                self._send_signal(fault, target, signal.SIGTERM)
             case Fault.STOP:
                 name = self._choose_process(dice, WORKER, SUPERVISOR)
-                pid = self.fleet.look().get(name)
+                pid = self.fleet.list_processes().get(name)
                 lasts_s = self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
-                if pid is not None and self.fleet.signal(name, signal.SIGSTOP):
+                if pid is not None and self.fleet.send_signal(name, signal.SIGSTOP):
                     self._stops.add(pid, Strike(fault, name, time.time(), lasts_s=lasts_s))
             case Fault.FREEZE:
                 order = f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}"
-                arm(self.fleet.points(WORKER), self.frozen_at, order)
+                arm(self.fleet.get_points(WORKER), self.frozen_at, order)
             case Fault.CUT:
                 self._with_redis(fault, lambda client: cut_connections(client, dice))
             case Fault.TWICE:
@@ -200,16 +200,16 @@ class Killer:
     def _choose_process(self, dice: random.Random, *kinds: str) -> str:
         """Return the name of a running process of these kinds that is not stopped, or ''."""
         names: list[str] = []
-        for name in sorted(self.fleet.look()):
+        for name in sorted(self.fleet.list_processes()):
             if name.startswith(kinds) and name not in self._stops.targets:
                 names.append(name)
         if names:
             return dice.choice(names)
         return ""
 
-    def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
+    def _send_signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
         """Send a signal, and record the strike. Return False if the process has ended."""
-        was_sent = self.fleet.signal(name, number)
+        was_sent = self.fleet.send_signal(name, number)
         if was_sent:
             self._record_strike(fault, name)
         return was_sent
@@ -220,9 +220,9 @@ class Killer:
     def _record_reached_points(self) -> None:
         """Record each process that has reached an armed point."""
         for kind, fault in ARMED.items():
-            for mark in self.fleet.points(kind).glob("*@*"):
+            for mark in self.fleet.get_points(kind).glob("*@*"):
                 point, _, pid = mark.name.partition("@")
-                name = self.fleet.name_of(int(pid))
+                name = self.fleet.get_name(int(pid))
                 self.strikes.append(Strike(fault, name, mark.stat().st_ctime, point))
                 mark.unlink()
 

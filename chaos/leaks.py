@@ -43,13 +43,13 @@ table for each queue, the messages, and entries of unacknowledged messages.
 """
 
 
-def keys_without_expiry(client: Any) -> list[str]:
+def find_keys_without_expiry(client: Any) -> list[str]:
     """Return the names of our keys and Celery's keys without a TTL, except for keys that are
     kept without a limit of time.
     """
     persistent = re.compile("|".join(PERSISTENT_KEYS))
     suspects: list[str] = []
-    for name in sorted(_key_names(client, "*")):
+    for name in sorted(_list_key_names(client, "*")):
         if name.startswith(HANDOFF_PROJECT) and not persistent.fullmatch(name):
             suspects.append(name)
     pipe = client.pipeline(transaction=False)
@@ -59,7 +59,7 @@ def keys_without_expiry(client: Any) -> list[str]:
     return [name for name, seconds in ttls if seconds == -1]
 
 
-def _key_names(client: Any, pattern: str) -> list[str]:
+def _list_key_names(client: Any, pattern: str) -> list[str]:
     """Return the names of all keys that match the pattern."""
     return [name.decode() for name in client.scan_iter(match=pattern, count=1_000)]
 
@@ -83,8 +83,8 @@ def find_leaks(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[
         was_struck: True if processes were killed. Then unacknowledged messages are not a leak if
             kombu's index has them: it redelivers them later.
     """
-    names = _key_names(client, "handoff:*")
-    leaks = [f"{name}: no TTL" for name in keys_without_expiry(client)]
+    names = _list_key_names(client, "handoff:*")
+    leaks = [f"{name}: no TTL" for name in find_keys_without_expiry(client)]
     for name in names:
         if "}:t:" in name:
             leaks.append(f"{name}: turns of a handoff")
@@ -105,7 +105,7 @@ def find_leaks(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[
         [
             *leaks,
             *_find_reservations(client, names),
-            *_messages(client, queues, was_struck=was_struck),
+            *_list_messages(client, queues, was_struck=was_struck),
         ]
     )
 
@@ -126,7 +126,7 @@ def _find_reservations(client: Any, names: Iterable[str]) -> list[str]:
     return leaks
 
 
-def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
+def _list_messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
     leaks: list[str] = []
     for queue in queues:
         if count := client.llen(queue):

@@ -55,14 +55,14 @@ class MessagedJob:
     answers: list[str] = field(default_factory=list)
     """Answer to each message so far: the id of the message, or '' if it was refused."""
 
-    def text(self, number: int) -> str:
+    def build_text(self, number: int) -> str:
         """Return the text of a message."""
         return f"Remark {number} on {self.planned.name}."
 
 
 @dataclass(slots=True)
 class MessageUser:
-    """Starts jobs and sends messages to them. Call `go_on` repeatedly."""
+    """Starts jobs and sends messages to them. Call `advance` repeatedly."""
 
     api: ApiUser
     store: Store
@@ -108,7 +108,7 @@ class MessageUser:
         if not self.is_over:
             self.job_count = self._finished_jobs + self._jobs[self._finished_jobs].is_sent
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Submit the next job, or send the next message to the running one.
 
         Raises:
@@ -137,7 +137,7 @@ class MessageUser:
             self._finished_jobs += 1
 
     def _send(self, target: MessagedJob, number: int) -> None:
-        path, text = f"/v1/jobs/{target.job_id}/messages", target.text(number)
+        path, text = f"/v1/jobs/{target.job_id}/messages", target.build_text(number)
         answer = self.api.send("POST", path, {"text": text}, key=text)
         if answer is None:
             return
@@ -145,7 +145,7 @@ class MessageUser:
         dice = random.Random(text)  # noqa: S311 - a seed is the point
         target.next_at = time.monotonic() + dice.choice(PAUSES_S)
 
-    def records(self, calls: Sequence[UncountedCall]) -> list[MessageRecord]:
+    def collect_records(self, calls: Sequence[UncountedCall]) -> list[MessageRecord]:
         """Return all messages, with the events of their jobs and the calls that had them."""
         records: list[MessageRecord] = []
         for target in self._jobs[: self._finished_jobs]:
@@ -156,11 +156,11 @@ class MessageUser:
                 if call.job == target.planned.name:
                     texts.append(call.text)
             for number, message_id in enumerate(target.answers):
-                records.append(_record(target, number, message_id, events, texts))
+                records.append(_build_record(target, number, message_id, events, texts))
         return records
 
 
-def _record(
+def _build_record(
     target: MessagedJob,
     number: int,
     message_id: str,
@@ -180,7 +180,7 @@ def _record(
                 killed_handoffs.add(handoff_id)
             case _:
                 pass
-    text = target.text(number)
+    text = target.build_text(number)
     return MessageRecord(
         text=text,
         is_stored=bool(message_id),

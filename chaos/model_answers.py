@@ -8,13 +8,13 @@ import json
 import re
 from typing import Any
 
-from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
+from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, find_step
 from handoff_queue.chaos.job_shapes import QUARRELS, Shape
 from handoff_queue.chaos.notes import (
     INSERTS_FROM,
     PlannedNote,
+    build_note,
     inserts_line,
-    note_of,
 )
 from handoff_queue.chaos.planned_jobs import (
     FINDS_AT,
@@ -26,7 +26,7 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedOutcome,
     PlannedStep,
 )
-from handoff_queue.chaos.shortened_requests import reply_of_a_skimmer
+from handoff_queue.chaos.shortened_requests import build_reply_of_skimmer
 from handoff_queue.shared.types.ids import parse_attempt
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (
@@ -66,48 +66,48 @@ NOT_BEGUN = "not begun"
 """Status of a step, as the replanner reads it."""
 
 
-def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+def build_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     """Return the reply to a call of this job when nothing goes wrong."""
     role = key.handoff.partition(".")[0]
     match role:
         case "router":
-            answer = _route(job)
+            answer = _build_route(job)
         case "planner":
-            return _planner_reply(job, key, request)
+            return _build_planner_reply(job, key, request)
         case "replanner":
-            return _replanner_reply(job, request)
+            return _build_replanner_reply(job, request)
         case "judge":
-            answer = _judgement(job, request)
+            answer = _build_judgement(job, request)
         case "assessor":
-            answer = _verdict(job, key, request)
+            answer = _build_verdict(job, key, request)
         case "synthesizer":
             answer = ENVELOPE
         case _ if role == FACT_GATE:
-            answer = _fact_check(job, key)
+            answer = _build_fact_check(job, key)
         case _:
-            return _feature_reply(job, key, request) or _specialist_reply(job, key)
+            return _build_feature_reply(job, key, request) or _build_specialist_reply(job, key)
     return json_reply(answer)
 
 
-def _route(job: PlannedJob) -> Json:
+def _build_route(job: PlannedJob) -> Json:
     route = "team"
     if job.shape is Shape.ALONE:
         route = "single"
     return {"route": route, "specialist": job.steps[0].specialist, "why": "-"}
 
 
-def _planner_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+def _build_planner_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     """Return the planner's answers to questions of steps, or its plan."""
     text = first_message_text(request)
     if "resolutions" in answer_properties(request):
         steps = re.findall(r'^\{"step": "(\w+)", "needs"', text, re.M)
-        return json_reply({"resolutions": [_resolution(job, step) for step in steps]})
+        return json_reply({"resolutions": [_build_resolution(job, step) for step in steps]})
     if job.shape is Shape.REPAIRED and key.turn == 1:
         return text_reply("I had rather not.")
-    return json_reply(_plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', text, re.M)))
+    return json_reply(_build_plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', text, re.M)))
 
 
-def _resolution(job: PlannedJob, needy: str) -> Json:
+def _build_resolution(job: PlannedJob, needy: str) -> Json:
     """Return the planner's reaction to a step's question: a helper step, or an answer."""
     for helper in job.steps:
         if helper.helps == needy:
@@ -116,12 +116,12 @@ def _resolution(job: PlannedJob, needy: str) -> Json:
                 "action": "add_step",
                 "answer": "",
                 "specialist": helper.specialist,
-                "task": task_of(job, helper),
+                "task": build_task(job, helper),
             }
     return {"step": needy, "action": "answer", "answer": "Take the first one."}
 
 
-def _plan(job: PlannedJob, known: list[str]) -> Json:
+def _build_plan(job: PlannedJob, known: list[str]) -> Json:
     """Return the plan.
 
     Args:
@@ -131,20 +131,20 @@ def _plan(job: PlannedJob, known: list[str]) -> Json:
     if job.shape is Shape.ALONE:  # the router failed, so a team got the job
         planned = [PlannedStep("a", job.steps[0].specialist)]
     return {
-        "steps": [_step_of_plan(job, step, known) for step in planned],
+        "steps": [_build_step(job, step, known) for step in planned],
         "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge",
         "why": "",
     }
 
 
-def _step_of_plan(job: PlannedJob, step: PlannedStep, known: list[str]) -> Json:
+def _build_step(job: PlannedJob, step: PlannedStep, known: list[str]) -> Json:
     join = None
     if step.enough:
         join = {"enough": step.enough, "within_s": 0, "must": []}
     return {
         "id": step.id,
         "specialist": step.specialist,
-        "task": task_of(job, step),
+        "task": build_task(job, step),
         "depends_on": list(step.after or known),
         "fallback": "-",
         "on_failure": "retry",
@@ -152,14 +152,14 @@ def _step_of_plan(job: PlannedJob, step: PlannedStep, known: list[str]) -> Json:
     }
 
 
-def task_of(job: PlannedJob, step: PlannedStep) -> str:
+def build_task(job: PlannedJob, step: PlannedStep) -> str:
     """Return the task of a step."""
     if step.team:
         return step.team.request
     return f"Do {step.id} of {job.name}."
 
 
-def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
+def _build_replanner_reply(job: PlannedJob, request: Json) -> Reply:
     """Return the replanner's reply, which depends on the plan in its request."""
     lines = re.compile(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', re.M)
     statuses = dict(lines.findall(first_message_text(request)))
@@ -168,7 +168,7 @@ def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
         if step.is_added and step.id not in statuses and {*step.after} <= statuses.keys():
             arguments = {
                 "id": step.id,
-                "task": task_of(job, step),
+                "task": build_task(job, step),
                 "depends_on": list(step.after),
                 "why": "It is missing.",
             }
@@ -177,22 +177,22 @@ def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
             calls.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
             for dependency in step.after:
                 if statuses.get(dependency) == NOT_BEGUN:
-                    calls.append(("change_step", _step_change(job, dependency)))
+                    calls.append(("change_step", _build_step_change(job, dependency)))
     if calls:
         return tool_call_reply(*calls)
     return json_reply(GO_ON)
 
 
-def _step_change(job: PlannedJob, step_id: str) -> Json:
+def _build_step_change(job: PlannedJob, step_id: str) -> Json:
     task = f"Do {step_id} of {job.name}. And nothing else."
     return {"step": step_id, "task": task, "why": "It is the last."}
 
 
-def _judgement(job: PlannedJob, request: Json) -> Json:
+def _build_judgement(job: PlannedJob, request: Json) -> Json:
     """Return the judge's settlements of conflicts, or its rulings on points of the assessor."""
     if job.shape not in QUARRELS:
         conflicts = map(json.loads, _CONFLICT.findall(first_message_text(request)))
-        return {"settlements": list(map(_settlement, conflicts))}
+        return {"settlements": list(map(_settle_conflict, conflicts))}
     items = answer_properties(request)["rulings"]["items"]
     right = "assessor"
     if job.shape is Shape.OVERRULED:
@@ -203,7 +203,7 @@ def _judgement(job: PlannedJob, request: Json) -> Json:
     return {"rulings": rulings}
 
 
-def _settlement(conflict: Json) -> Json:
+def _settle_conflict(conflict: Json) -> Json:
     """Settle a conflict for its first claim."""
     return {
         "conflict": conflict["conflict"],
@@ -212,7 +212,7 @@ def _settlement(conflict: Json) -> Json:
     }
 
 
-def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
+def _build_verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     """Return the assessor's verdict: it sends back the job's first step once, or twice in a
     quarrel. It passes a plan that has no such step, because code made that plan.
     """
@@ -236,33 +236,33 @@ def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     }
 
 
-def _fact_check(job: PlannedJob, key: CallKey) -> Json:
+def _build_fact_check(job: PlannedJob, key: CallKey) -> Json:
     output = RIGHT
     if job.shape is Shape.VETOED and key.handoff == CHECKED:
         output = WRONG
     return {**ENVELOPE, "output": output}
 
 
-def writers_in(text: str) -> tuple[str, ...]:
+def find_writers(text: str) -> tuple[str, ...]:
     """Return the names of the models that wrote the replies in a text, in order."""
     return tuple(_WRITER.findall(text))
 
 
-def _feature_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply | None:
+def _build_feature_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply | None:
     """Return the reply of a specialist that does the steps of features; None for others."""
-    step = step_of(job, key.handoff)
+    step = find_step(job, key.handoff)
     if step is not None and step.specialist == SWITCHING:
-        return _reply_of_a_model(step, key, request["model"])
+        return _build_reply_of_model(step, key, request["model"])
     if step is not None and step.specialist == SKIMMER:
-        return reply_of_a_skimmer(job, key, step.turns, request)
+        return build_reply_of_skimmer(job, key, step.turns, request)
     if job.shape is Shape.RECALLED:
-        return _reply_of_a_finder(job, key, request)
+        return _build_reply_of_finder(job, key, request)
     if step is not None and step.specialist == KEEPER:
-        return _reply_of_a_keeper(job, key)
+        return _build_reply_of_keeper(job, key)
     return None
 
 
-def _reply_of_a_model(step: PlannedStep, key: CallKey, model: str) -> Reply:
+def _build_reply_of_model(step: PlannedStep, key: CallKey, model: str) -> Reply:
     """Return a reply that names its model."""
     text = WRITTEN_BY.format(model)
     if key.turn < step.turns:
@@ -270,17 +270,17 @@ def _reply_of_a_model(step: PlannedStep, key: CallKey, model: str) -> Reply:
     return json_reply({**ENVELOPE, "output": text})
 
 
-def _search(note: PlannedNote) -> Reply:
+def _build_search(note: PlannedNote) -> Reply:
     return tool_call_reply(("memory", {"command": "search", "query": note.fact}))
 
 
-def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+def _build_reply_of_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     """Return a search for the note, then an answer that cites the note. If the search has not
     found the note, the specialist looks at all notes before it answers.
     """
-    note = note_of(job)
+    note = build_note(job)
     if key.turn == 1:
-        return _search(note)
+        return _build_search(note)
     messages_json = json.dumps(request["messages"])
     for line in note.lines:
         is_quote = re.search(rf'quote\\":\s*\\"{re.escape(line)}', messages_json)
@@ -293,13 +293,13 @@ def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     return json_reply(ENVELOPE)
 
 
-def _reply_of_a_keeper(job: PlannedJob, key: CallKey) -> Reply:
+def _build_reply_of_keeper(job: PlannedJob, key: CallKey) -> Reply:
     """Return the calls that write the note, and a call without evidence."""
-    note = note_of(job)
+    note = build_note(job)
     evidence = {"path": note.path, "source": note.guide}
     match key.turn:
         case 1:
-            return _search(note)
+            return _build_search(note)
         case 2:
             create = {"command": "create", **evidence, "file_text": note.fact, "quote": note.fact}
             wrong = {**create, "path": f"{note.path}-wrong", "quote": f"Not in {note.guide}."}
@@ -313,9 +313,9 @@ def _reply_of_a_keeper(job: PlannedJob, key: CallKey) -> Reply:
             return json_reply(ENVELOPE)
 
 
-def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
+def _build_specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
     """Return the result of a planned step as its attempt has it, or a plain result."""
-    step, attempt = step_of(job, key.handoff), parse_attempt(key.handoff)
+    step, attempt = find_step(job, key.handoff), parse_attempt(key.handoff)
     is_planned = (
         step is not None
         and not step.team
@@ -349,11 +349,11 @@ def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
                 output = FIXED.format(attempt)
             claims: list[Json] = []
             if job.shape is Shape.DISPUTED:
-                claims.append(_claim(job, step))
+                claims.append(_build_claim(job, step))
             return json_reply({**ENVELOPE, "output": output, "claims": claims})
 
 
-def _claim(job: PlannedJob, step: PlannedStep) -> Json:
+def _build_claim(job: PlannedJob, step: PlannedStep) -> Json:
     """Return a claim that contradicts the claim of the job's other step."""
     height = HEIGHTS[step.id]
     parts = {

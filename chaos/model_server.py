@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.expected_handoffs import JUDGED, resolver_of
-from handoff_queue.chaos.model_answers import ENVELOPE, reply_to, writers_in
+from handoff_queue.chaos.expected_handoffs import JUDGED, get_resolver
+from handoff_queue.chaos.model_answers import ENVELOPE, build_reply, find_writers
 from handoff_queue.chaos.planned_jobs import (
     FORK_SUFFIX,
     STORM_S,
@@ -24,9 +24,9 @@ from handoff_queue.chaos.planned_jobs import (
     ModelRefusal,
     PlannedJob,
     Trouble,
-    price_of,
+    compute_price,
 )
-from handoff_queue.chaos.shortened_requests import summarized_turns, usage_of
+from handoff_queue.chaos.shortened_requests import compute_usage, count_summarized_turns
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.testing import (
@@ -53,7 +53,7 @@ ROLE_OF_ANSWER = {
 """Field that only one role's answer has -> the role. The synthesizer answers like a specialist."""
 RESOLVER = "planner.needs"
 """Placeholder for the id of the planner's handoff that answers questions of steps. Its number
-depends on the job (`expected_handoffs.resolver_of`).
+depends on the job (`expected_handoffs.get_resolver`).
 """
 _STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
 _WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
@@ -78,11 +78,11 @@ class CallAttribution:
     repeated call has the same text, and the next call has another one.
     """
 
-    def key_of(self, request: Json) -> CallKey:
+    def find_key(self, request: Json) -> CallKey:
         """Return the call that this request makes or repeats."""
         text = first_message_text(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-        turn += summarized_turns(request)
+        turn += count_summarized_turns(request)
         attempt = 1 + text.count("<feedback author=")
         if step := _STEP.search(text):
             return CallKey(step[2], f"{step[1]}.{attempt}", turn)
@@ -93,20 +93,20 @@ class CallAttribution:
                 return CallKey(above, f"{step_id}.{attempt}", turn)
             return CallKey(whole_step[1], f"answer.{attempt}", turn)
         if check := _CHECK.search(text):
-            number = self._number_of(FACT_GATE, check[1], text)
+            number = self._count_request(FACT_GATE, check[1], text)
             return CallKey(check[1], f"{FACT_GATE}.{number}", turn)
-        role = _role_of(request)
+        role = _find_role(request)
         if role == "judge":
             return CallKey("".join(_CLAIMS.findall(text)[0]), JUDGED, turn)
-        return self._key_of_role(role, request, turn)
+        return self._find_key_of_role(role, request, turn)
 
-    def _key_of_role(self, role: str, request: Json, turn: int) -> CallKey:
+    def _find_key_of_role(self, role: str, request: Json, turn: int) -> CallKey:
         text, number = first_message_text(request), 1
         name = _REQUEST.findall(text)[-1]
         if fork := _FORK.search(text):
             name = fork[1]
         if role == "replanner":
-            number = self._number_of(role, name, text)
+            number = self._count_request(role, name, text)
         elif role == "planner":
             number += len(_REJECTED.findall(text))
         elif again := _ROUND.search(text):
@@ -115,7 +115,7 @@ class CallAttribution:
             return CallKey(name, RESOLVER, turn)
         return CallKey(name, f"{role}.{number}", turn)
 
-    def _number_of(self, role: str, name: str, text: str) -> int:
+    def _count_request(self, role: str, name: str, text: str) -> int:
         """Return the number of this request to the role for this job, from 1."""
         texts = self.request_texts.setdefault((role, name), [])
         if text not in texts:
@@ -123,7 +123,7 @@ class CallAttribution:
         return 1 + texts.index(text)
 
 
-def _role_of(request: Json) -> str:
+def _find_role(request: Json) -> str:
     """Return the role of the supervisor that makes this request."""
     properties = answer_properties(request)
     for field_name, role in ROLE_OF_ANSWER.items():
@@ -215,10 +215,10 @@ class ChaosModel(MessagesServer):
                 self._jobs[member.name] = member
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
-        def script(shorter: Json) -> Reply:
+        def reply(shorter: Json) -> Reply:
             return self._answer_as_planned(shorter, headers, is_shortened=shorter is not request)
 
-        return self._reply_with_edits(request, script)
+        return self._reply_with_edits(request, reply)
 
     def _answer_as_planned(
         self, request: Json, headers: Mapping[str, str], *, is_shortened: bool
@@ -229,22 +229,22 @@ class ChaosModel(MessagesServer):
             request: without the results of tools that the server has cleared.
         """
         with self._lock:
-            key = self._attribution.key_of(request)
+            key = self._attribution.find_key(request)
             job = self._jobs[key.job]
             if key.handoff == RESOLVER:
-                key = replace(key, handoff=resolver_of(job))
+                key = replace(key, handoff=get_resolver(job))
             self._tries[key] += 1
             trouble = None
             if self._tries[key] == 1:
-                trouble = job.trouble(key)
-            refusal = self.refusal_of(job, key, request["model"])
+                trouble = job.draw_fault(key)
+            refusal = self.draw_refusal(job, key, request["model"])
         if refusal is not None:
-            reply = replace(_refusal_reply(refusal), duration_s=job.takes_s(key))
+            reply = replace(_build_refusal_reply(refusal), duration_s=job.draw_seconds(key))
         elif trouble is None:
-            reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
+            reply = replace(build_reply(job, key, request), duration_s=job.draw_seconds(key))
         else:
-            reply = _trouble(trouble)
-        reported_usage = usage_of(job, request, reply)
+            reply = _build_fault(trouble)
+        reported_usage = compute_usage(job, request, reply)
         usage = NOTHING_USED
         if reply.status == 200:
             usage = reported_usage
@@ -253,7 +253,9 @@ class ChaosModel(MessagesServer):
             "output_tokens": reported_usage.output_tokens,
         }
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
-        paid_usage = usage.model_copy(update={"cost_microusd": price_of(usage, request["model"])})
+        paid_usage = usage.model_copy(
+            update={"cost_microusd": compute_price(usage, request["model"])}
+        )
         if job.is_uncounted:
             self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
             return reply
@@ -263,7 +265,7 @@ class ChaosModel(MessagesServer):
             time.time(),
             paid_usage,
             model=request["model"],
-            writers=_writers_of(job, key, request),
+            writers=_find_writers(job, key, request),
             is_batched=BATCH_ID in headers,
             is_external=OF_THE_SDK in json.dumps(request.get("system", "")),
             is_refused=refusal is not None,
@@ -273,37 +275,39 @@ class ChaosModel(MessagesServer):
         with self._lock:
             number = len(self.calls)
             self.calls.append(call)
-        return replace(reply, on_sent=lambda was_heard: self._on_sent(number, was_heard=was_heard))
+        return replace(
+            reply, on_sent=lambda was_heard: self._record_sent(number, was_heard=was_heard)
+        )
 
-    def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> ModelRefusal | None:
+    def draw_refusal(self, job: PlannedJob, key: CallKey, model: str) -> ModelRefusal | None:
         """Return how the model turns this call away, or None. A storm refuses one call of a
         handoff.
         """
-        refusal, handoff = job.refusal(key, model), (key.job, key.handoff)
+        refusal, handoff = job.draw_refusal(key, model), (key.job, key.handoff)
         if refusal is not None and refusal.is_storm:
             if handoff in self._had_storm:
                 return None
             self._had_storm.add(handoff)
         return refusal
 
-    def _on_sent(self, number: int, *, was_heard: bool) -> None:
+    def _record_sent(self, number: int, *, was_heard: bool) -> None:
         with self._lock:
             self.calls[number] = replace(
                 self.calls[number], out_at=time.time(), was_heard=was_heard
             )
 
 
-def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]:
-    if job.switching_step(key.handoff) is None:
+def _find_writers(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]:
+    if job.find_switching_step(key.handoff) is None:
         return ()
     replies = []
     for each in request["messages"]:
         if each["role"] == "assistant":
             replies.append(each["content"])
-    return writers_in(json.dumps(replies))
+    return find_writers(json.dumps(replies))
 
 
-def _refusal_reply(refusal: ModelRefusal) -> Reply:
+def _build_refusal_reply(refusal: ModelRefusal) -> Reply:
     wait = str(STORM_S)
     match refusal:
         case ModelRefusal.BUSY:
@@ -314,7 +318,7 @@ def _refusal_reply(refusal: ModelRefusal) -> Reply:
             return text_reply("No.", stop_reason="refusal")
 
 
-def _trouble(trouble: Trouble) -> Reply:
+def _build_fault(trouble: Trouble) -> Reply:
     match trouble:
         case Trouble.BUSY:
             return error_reply(429, "slow down", "rate_limit_error", retry_after="0.2")

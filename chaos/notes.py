@@ -73,11 +73,11 @@ class PlannedNote:
         return "".join(f"{line}\n" for line in self.lines)
 
 
-def documents_of(job: PlannedJob) -> dict[str, bytes] | None:
+def build_documents(job: PlannedJob) -> dict[str, bytes] | None:
     """Return the documents of the job, or None if it has none."""
     if job.shape is not Shape.REMEMBERED:
         return None
-    note = note_of(job)
+    note = build_note(job)
     return {note.guide: note.document.encode()}
 
 
@@ -92,7 +92,7 @@ def inserts_line(job: PlannedJob, key: CallKey) -> bool:
     return is_writer and INSERTS_FROM <= key.turn <= INSERTS_UNTIL
 
 
-def note_of(job: PlannedJob) -> PlannedNote:
+def build_note(job: PlannedJob) -> PlannedNote:
     """Return the note that the job writes or finds."""
     return PlannedNote(job.follows or job.name)
 
@@ -115,11 +115,14 @@ class NoteRecords:
     """Later jobs, which read a note: name of the job -> most turns that it may need."""
     calls: Sequence[Call]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
-        return {WRONG_NOTES: list(self._wrong()), PAID_AGAIN: list(self._find_repeated_calls())}
+        return {
+            WRONG_NOTES: list(self._find_wrong_notes()),
+            PAID_AGAIN: list(self._find_repeated_calls()),
+        }
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         calling_jobs = {call.key.job for call in self.calls}
         return {
@@ -127,7 +130,7 @@ class NoteRecords:
             "jobs that found a note": len(calling_jobs & self.turns_of_readers.keys()),
         }
 
-    def _wrong(self) -> Iterator[str]:
+    def _find_wrong_notes(self) -> Iterator[str]:
         counts = Counter(note.path for note in self.notes)
         for name, job_id in self.writers.items():
             planned = PlannedNote(name)

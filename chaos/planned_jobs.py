@@ -230,7 +230,7 @@ class PlannedJob:
         if self.shape is Shape.TIGHT_TOKENS:
             return limits.model_copy(update={"max_tokens": TIGHT_USAGE.total_tokens})
         if self.shape is Shape.TIGHT_MONEY:
-            cost = price_of(TIGHT_USAGE, TIGHT_MODEL)
+            cost = compute_price(TIGHT_USAGE, TIGHT_MODEL)
             return limits.model_copy(update={"max_microusd": cost})
         return limits
 
@@ -263,20 +263,20 @@ class PlannedJob:
             if step.team:
                 yield from step.team.family
 
-    def tries(self, key: CallKey) -> int:
+    def count_tries(self, key: CallKey) -> int:
         """Return the number of tries until the call is answered."""
-        return 1 + (self.trouble(key) is not None)
+        return 1 + (self.draw_fault(key) is not None)
 
-    def trouble(self, key: CallKey) -> Trouble | None:
+    def draw_fault(self, key: CallKey) -> Trouble | None:
         """Return the fault of the first try of this call, or None. Each handoff has at most
         one fault, because its specialist's turns allow no more.
         """
         for turn in range(1, key.turn):
-            if self._draw_trouble(replace(key, turn=turn)):
+            if self._draw_fault_of_turn(replace(key, turn=turn)):
                 return None
-        return self._draw_trouble(key)
+        return self._draw_fault_of_turn(key)
 
-    def switching_step(self, handoff: str) -> PlannedStep | None:
+    def find_switching_step(self, handoff: str) -> PlannedStep | None:
         """Return the step of a handoff with several models; None for other handoffs."""
         for step in self.steps:
             if step.specialist == SWITCHING and step.id == parse_step_id(handoff):
@@ -288,11 +288,11 @@ class PlannedJob:
         step_id = parse_step_id(handoff)
         return any(step.id == step_id and step.specialist == EXTERNAL for step in self.steps)
 
-    def refusal(self, key: CallKey, model: str) -> ModelRefusal | None:
+    def draw_refusal(self, key: CallKey, model: str) -> ModelRefusal | None:
         """Return how the model turns this call away, or None. One model of each handoff with
         several models turns calls away, from one turn on.
         """
-        if self.switching_step(key.handoff) is None:
+        if self.find_switching_step(key.handoff) is None:
             return None
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} refusal")  # noqa: S311
         refusing, first_turn = dice.choice(REFUSING), dice.choice((1, 2))
@@ -300,7 +300,7 @@ class PlannedJob:
             return None
         return dice.choice(list(ModelRefusal))
 
-    def _draw_trouble(self, key: CallKey) -> Trouble | None:
+    def _draw_fault_of_turn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
         is_counted = self.is_tight or self.shape in (
             Shape.TIGHT_TREE,
@@ -312,7 +312,7 @@ class PlannedJob:
             return dice.choice(list(Trouble))
         return None
 
-    def takes_s(self, key: CallKey) -> float:
+    def draw_seconds(self, key: CallKey) -> float:
         """Return the seconds that the server takes for this call."""
         is_plan = key.handoff.startswith(("planner", "router"))
         if self.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not is_plan:
@@ -323,7 +323,7 @@ class PlannedJob:
         return dice.choice(self.takes_from)
 
 
-def price_of(usage: Usage, model: str) -> int:
+def compute_price(usage: Usage, model: str) -> int:
     """Return the price in micro-dollars, by the system's price list."""
     price = Prices().compute_microusd(usage, model)
     assert price is not None, f"{model} has no price"

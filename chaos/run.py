@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from handoff_queue.chaos.failpoint_cases import Case, cases
+from handoff_queue.chaos.failpoint_cases import Case, list_cases
 from handoff_queue.chaos.failpoint_run import FailpointRun
 from handoff_queue.chaos.fleet import SUPERVISOR, Size
 from handoff_queue.chaos.handoff_system import HANDOFF_PROJECT
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.job_generator import Draw, jobs_of, without_missing_extras
-from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
+from handoff_queue.chaos.job_generator import Draw, generate_jobs, without_missing_extras
+from handoff_queue.chaos.killer import PAUSE_S, Killer, draw_actions
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed, running_test_bed
 from handoff_queue.shared.types.errors import StoreError
@@ -60,11 +60,13 @@ def run(options: Options, tell: Progress, kind: Kind[System] = HANDOFF_PROJECT) 
     """
     with running_test_bed(kind, options.size, options.fork_server) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
-        draw = _draw_of(options, kind, tell)
+        killer = Killer(
+            bed.fleet, draw_actions(options.seed, options.pause_s), bed.system.frozen_at
+        )
+        draw = _choose_draw(options, kind, tell)
         bed.model.add(bed.system.begin_users(options.seed))
         _strike_at_random(bed, killer, options, tell, draw)
-        killer.rest()
+        killer.undo_faults()
         tell(
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults;"
             f" {len(bed.open)} jobs are still open"
@@ -77,7 +79,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = HANDOFF_PROJECT) 
         return bed.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
-def _draw_of(options: Options, kind: Kind[System], tell: Progress) -> Draw:
+def _choose_draw(options: Options, kind: Kind[System], tell: Progress) -> Draw:
     """Return the kinds of jobs of a run, and tell which shape is left out."""
     draw, why = without_missing_extras(options.draw or kind.draw)
     if why:
@@ -94,7 +96,7 @@ def _strike_alone(bed: TestBed[System], killer: Killer, options: Options, draw: 
     not_struck = []
     if bed.is_busy:
         return [f"{options.alone} strikes alone: jobs were still open"]
-    for job in jobs_of(options.seed, options.alone, options.jobs, draw):
+    for job in generate_jobs(options.seed, options.alone, options.jobs, draw):
         while not bed.submit(job):
             time.sleep(CHECK_EVERY_S)
         is_struck = False
@@ -106,7 +108,7 @@ def _strike_alone(bed: TestBed[System], killer: Killer, options: Options, draw: 
             running_job = family.get(last.key.job)
             is_long = (
                 running_job is not None
-                and running_job.takes_s(last.key) >= LONG_CALL_S
+                and running_job.draw_seconds(last.key) >= LONG_CALL_S
                 and time.time() - last.at < LONG_CALL_S / 2
             )
             is_struck = is_long and killer.kill(last.process)
@@ -122,7 +124,7 @@ def _strike_at_random(
     bed: TestBed[System], killer: Killer, options: Options, tell: Progress, draw: Draw
 ) -> None:
     """Submit jobs at the pace of the kills, so that the killer always has a running job."""
-    waiting = jobs_of(options.seed, options.jobs, draw=draw)
+    waiting = generate_jobs(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
     turns = deque(TURNS)
     while waiting or killer.kills < options.kills:
@@ -140,7 +142,7 @@ def _strike_at_random(
             if killer.kills < options.kills:
                 killer.kill_all(SUPERVISOR)
         if killer.kills < options.kills:
-            killer.go_on()
+            killer.advance()
         bed.observe()
         if time.monotonic() - told_at > 10:
             told_at = time.monotonic()
@@ -168,9 +170,11 @@ def try_failpoints(
         chosen_cases: the cases. None: every failpoint in every kind of process that has it.
     """
     with running_test_bed(HANDOFF_PROJECT, options.size, options.fork_server) as bed:
-        draw = _draw_of(options, HANDOFF_PROJECT, tell)
+        draw = _choose_draw(options, HANDOFF_PROJECT, tell)
         failpoint_run = FailpointRun(bed, options.seed, tell, draw, handoff_bed=bed)
-        return try_cases(failpoint_run, cases() if chosen_cases is None else list(chosen_cases))
+        return try_cases(
+            failpoint_run, list_cases() if chosen_cases is None else list(chosen_cases)
+        )
 
 
 def try_cases(failpoint_run: FailpointRun, all_of: list[Case]) -> RunRecords:

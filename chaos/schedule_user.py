@@ -78,7 +78,7 @@ class PlannedSchedule:
     run_now: list[str] = field(default_factory=list)
     """Ids of jobs that the server named as an answer to `run`."""
 
-    def newest_slots(self, now: float, count: int) -> list[int]:
+    def find_newest_slots(self, now: float, count: int) -> list[int]:
         """Return this many slots that are not after `now`, the oldest first."""
         slots: list[int] = []
         for _ in range(count):
@@ -108,7 +108,7 @@ class PlannedSchedule:
 
 @dataclass(slots=True)
 class ScheduleUser:
-    """Acts on all schedules of a run. Call `go_on` repeatedly: it never waits."""
+    """Acts on all schedules of a run. Call `advance` repeatedly: it never waits."""
 
     api: ApiUser
     store: Store
@@ -131,11 +131,11 @@ class ScheduleUser:
         minute = (int(time.time()) // 60 - SLOT_AGE_MIN) % 60
         for name, rule in RULES.items():
             cron = MINUTELY if name == "minutely" else f"{minute} * * * *"
-            self._schedules[name] = PlannedSchedule(name, rule, self._job(name), cron)
+            self._schedules[name] = PlannedSchedule(name, rule, self._plan_job(name), cron)
             self._todo.append(partial(self._add, self._schedules[name]))
         self._todo.append(partial(self._act, PAUSED, "pause"))
 
-    def _job(self, name: str) -> PlannedJob:
+    def _plan_job(self, name: str) -> PlannedJob:
         step = PlannedStep("answer", self._dice.choice(SPECIALISTS))
         return PlannedJob(
             f"{self.seed}-clock-{name}",
@@ -151,7 +151,7 @@ class ScheduleUser:
         """The jobs that the schedules start, once each."""
         return [planned.job for planned in self._schedules.values()]
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Do the next actions, as far as the server answers.
 
         Raises:
@@ -191,7 +191,7 @@ class ScheduleUser:
         """Make the last slots of a schedule due. Return False if the schedule has just changed."""
         dice = random.Random(f"{self.seed} {planned.name}")  # noqa: S311 - a seed is the point
         count = dice.choice(HOURS) * (self.turns + 1)  # a turn brings back the slots of the last
-        slots = planned.newest_slots(self.store.connection.now(), count)
+        slots = planned.find_newest_slots(self.store.connection.now(), count)
         must: list[int] = []
         match planned.missed:
             case Missed.ALL if planned.name == REMOVED:
@@ -212,16 +212,16 @@ class ScheduleUser:
         if self._todo or not self._is_settled(REPEATED):
             return
         count = len(planned.must | planned.may) + 1
-        slots = planned.newest_slots(self.store.connection.now(), count)
+        slots = planned.find_newest_slots(self.store.connection.now(), count)
         planned.set_back(self.store, slots[0], slots)
 
     def finish(self) -> None:
-        """Remove all schedules after their due slots have started. `go_on` does it."""
+        """Remove all schedules after their due slots have started. `advance` does it."""
         for name in self._schedules:
             self._todo.append(partial(self._remove_settled, name))
         self._todo.append(self._have_jobs_ended)
 
-    def records(self) -> list[ScheduleRecord]:
+    def collect_records(self) -> list[ScheduleRecord]:
         """Return the schedules that were added, with their jobs in the store."""
         records: list[ScheduleRecord] = []
         for planned in self._schedules.values():
@@ -231,7 +231,7 @@ class ScheduleUser:
             for slot in sorted(planned.must):
                 must[self._get_job_id(planned.added_schedule, slot)] = format_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
-            for info in self._jobs_of(planned.job.request):
+            for info in self._find_jobs(planned.job.request):
                 events = self.store.journal.read(info.job_id)
                 ends_by_job[info.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
             may = [self._get_job_id(planned.added_schedule, slot) for slot in planned.may]
@@ -245,7 +245,7 @@ class ScheduleUser:
     def _read_schedule(self, name: str) -> StoredSchedule | None:
         return self.store.schedules.find(DEFAULT_TENANT, name)
 
-    def _jobs_of(self, text: str) -> list[JobInfo]:
+    def _find_jobs(self, text: str) -> list[JobInfo]:
         """Return the jobs whose request contains a text."""
         job_ids: list[JobId] = []
         place = ""
@@ -339,6 +339,6 @@ class ScheduleUser:
         return self._remove(name)
 
     def _have_jobs_ended(self) -> bool:
-        jobs = self._jobs_of(f"chaos {self.seed}-clock-")
+        jobs = self._find_jobs(f"chaos {self.seed}-clock-")
         self.is_over = all(info.status.has_ended for info in jobs)
         return self.is_over

@@ -31,17 +31,17 @@ SUMMARY = "{} turns are in this summary."
 _SUMMARIZED = re.compile(SUMMARY.format(r"(\d+)"))
 
 
-def document_of(job: PlannedJob) -> dict[str, bytes]:
+def build_document(job: PlannedJob) -> dict[str, bytes]:
     """Return the document that the job reads in parts. All its lines are different."""
     lines = [f"Line {number} of {job.name}." for number in range(9_000)]
-    return {_path_of(job): "\n".join(lines).encode()}
+    return {_get_path(job): "\n".join(lines).encode()}
 
 
-def _path_of(job: PlannedJob) -> str:
+def _get_path(job: PlannedJob) -> str:
     return f"list-{job.name}.md"
 
 
-def summarized_turns(request: Json) -> int:
+def count_summarized_turns(request: Json) -> int:
     """Return the number of turns that a summary in a request replaces."""
     match = _SUMMARIZED.search(json.dumps(request["messages"][0]))
     return int(match[1]) if match else 0
@@ -52,7 +52,7 @@ def asks_for_summary(request: Json) -> bool:
     return "compaction" in request or SUMMARIZE in json.dumps(request["messages"][-1])
 
 
-def reply_of_a_skimmer(job: PlannedJob, key: CallKey, turns: int, request: Json) -> Reply:
+def build_reply_of_skimmer(job: PlannedJob, key: CallKey, turns: int, request: Json) -> Reply:
     """Return a summary if the request asks for one. Else read the next part of the document, or
     answer in the last turn.
     """
@@ -60,11 +60,11 @@ def reply_of_a_skimmer(job: PlannedJob, key: CallKey, turns: int, request: Json)
         return text_reply(SUMMARY.format(key.turn))
     if key.turn >= turns:
         return json_reply({"status": "ok", "output": "So it is.", "confidence": 0.9})
-    place = {"source": _path_of(job), "offset": (key.turn - 1) * READ_CHARS}
+    place = {"source": _get_path(job), "offset": (key.turn - 1) * READ_CHARS}
     return tool_call_reply(("read_document", place), text=_REMARK)
 
 
-def usage_of(job: PlannedJob, request: Json, reply: Reply) -> Usage:
+def compute_usage(job: PlannedJob, request: Json, reply: Reply) -> Usage:
     """Return the usage that the server reports for a reply. This server and the worker decide by
     the length of a request when to shorten it, so the usage of these jobs follows their texts.
 
@@ -83,11 +83,11 @@ class ShortenedRecords:
 
     calls: Sequence[Call]
 
-    def breaches(self) -> dict[str, list[str]]:
+    def find_breaches(self) -> dict[str, list[str]]:
         """Return an empty dict: the promises about all calls hold for these calls, too."""
         return {}
 
-    def figures(self) -> dict[str, int]:
+    def collect_figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         return {
             "requests that the provider shortened": sum(call.is_shortened for call in self.calls),

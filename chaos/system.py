@@ -47,7 +47,7 @@ class System(Protocol):
     def submit(self, job: PlannedJob) -> None:
         """Submit a job. The same job twice is one job."""
 
-    def attend(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey], /) -> None:
+    def act_as_users(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey], /) -> None:
         """Act as the users of these jobs: approve, reject or cancel.
 
         Args:
@@ -57,7 +57,7 @@ class System(Protocol):
     def find_ended_jobs(self, names: Collection[str]) -> set[str]:
         """Return the ended jobs."""
 
-    def stuck(self, names: Collection[str], /) -> set[str]:
+    def find_stuck(self, names: Collection[str], /) -> set[str]:
         """Return the stuck jobs. No message in Redis can continue them, and that for so long
         that no process can hold a message either.
         """
@@ -71,15 +71,17 @@ class System(Protocol):
             call_keys: all calls so far.
         """
 
-    def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
+    def find_holders(
+        self, jobs: Collection[PlannedJob], /
+    ) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return the claims of these jobs. A key is (job's name, handoff's id). A value is (pid of
         the process that holds the claim, number of claims in a row without progress).
         """
 
-    def job_record(self, name: str) -> StoredJob:
+    def read_job_record(self, name: str) -> StoredJob:
         """Return the record of a job at the end of the run."""
 
-    def point(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:
+    def get_point_name(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:
         """Return the system's name of our failpoint; None if its processes have no such point.
 
         Args:
@@ -99,14 +101,14 @@ class System(Protocol):
     def finish(self) -> None:
         """Begin to remove the schedules, and start no further job that gets messages."""
 
-    def api_records(self, calls: Sequence[UncountedCall], /) -> ApiRecords | None:
+    def collect_api_records(self, calls: Sequence[UncountedCall], /) -> ApiRecords | None:
         """Return the records of the users of the HTTP API; None if the system has no API.
 
         Args:
             calls: calls of the jobs that are not compared with a plan.
         """
 
-    def feature_records(
+    def collect_feature_records(
         self, jobs: Collection[PlannedJob], calls: Sequence[Call], /
     ) -> Sequence[FeatureRecords]:
         """Return the records of the features that only this system has.
@@ -134,10 +136,10 @@ class WithoutApi:
     def finish(self) -> None:
         pass
 
-    def api_records(self, _calls: Sequence[UncountedCall]) -> ApiRecords | None:
+    def collect_api_records(self, _calls: Sequence[UncountedCall]) -> ApiRecords | None:
         return None
 
-    def feature_records(
+    def collect_feature_records(
         self, _jobs: Collection[PlannedJob], _calls: Sequence[Call]
     ) -> Sequence[FeatureRecords]:
         return ()

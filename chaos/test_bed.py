@@ -97,30 +97,30 @@ class TestBed(Generic[Made_co]):
             with translate_errors():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
-            names = {running.name for running in self._working_jobs()}
+            names = {running.name for running in self._find_working_jobs()}
             for key in self.system.find_stored_calls(names, call_keys):
                 self.stored_at.setdefault(key, time.time())
-            self._see_claims()
-            self.system.attend([self.jobs[name] for name in self.open], call_keys)
-            self._see_ends()
-            self.open -= self.system.stuck(self.open)
+            self._record_claims()
+            self.system.act_as_users([self.jobs[name] for name in self.open], call_keys)
+            self._record_ends()
+            self.open -= self.system.find_stuck(self.open)
         except StoreError:
             return
 
-    def _working_jobs(self) -> list[PlannedJob]:
+    def _find_working_jobs(self) -> list[PlannedJob]:
         """Return jobs that may have a running handoff, including children."""
         planned_jobs: list[PlannedJob] = []
         for name in self.open:
             planned_jobs += self.jobs[name].family
         return planned_jobs
 
-    def _see_claims(self) -> None:
-        for whose, (pid, count) in self.system.holders(self._working_jobs()).items():
-            process, claims = self.fleet.name_of(pid), self.claims_seen.setdefault(whose, [])
+    def _record_claims(self) -> None:
+        for whose, (pid, count) in self.system.find_holders(self._find_working_jobs()).items():
+            process, claims = self.fleet.get_name(pid), self.claims_seen.setdefault(whose, [])
             if not claims or (claims[-1].process, claims[-1].count) != (process, count):
                 claims.append(SeenClaim(process, count, time.time()))
 
-    def _see_ends(self) -> None:
+    def _record_ends(self) -> None:
         """Record ended jobs, and submit the jobs that follow them."""
         ended_jobs = self.system.find_ended_jobs(self.open)
         self.open -= ended_jobs
@@ -167,7 +167,7 @@ class TestBed(Generic[Made_co]):
         job_records: dict[str, StoredJob] = {}
         for job in self.jobs.values():
             for member in job.family:
-                job_records[member.name] = self.system.job_record(member.name)
+                job_records[member.name] = self.system.read_job_record(member.name)
         return RunRecords(
             jobs=list(self.jobs.values()),
             calls=list(self.model.calls),
@@ -181,8 +181,10 @@ class TestBed(Generic[Made_co]):
             stored_at=self.stored_at,
             claims_seen=self.claims_seen,
             absent=self.system.absent,
-            api=self.system.api_records(list(self.model.uncounted)),
-            features=self.system.feature_records(list(self.jobs.values()), list(self.model.calls)),
+            api=self.system.collect_api_records(list(self.model.uncounted)),
+            features=self.system.collect_feature_records(
+                list(self.jobs.values()), list(self.model.calls)
+            ),
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:
@@ -223,21 +225,21 @@ def find_wrong_counts(client: Any) -> list[str]:
     """Return one line for each count that is not the sum over all jobs. No job may have been
     deleted, and none may be running.
     """
-    counts, job_sums = read_counts(client), of_jobs(client)
+    counts, job_sums = read_counts(client), sum_jobs(client)
     lines: list[str] = []
     for name in sorted(job_sums.keys() | counts.keys()):
         if counts[name] != job_sums[name]:
             lines.append(
                 f"{keys.METRICS}: {counts[name]} {name}, and the jobs have {job_sums[name]}"
             )
-    daily_sums = of_days(client)
+    daily_sums = sum_days(client)
     for name in SPENT.values():
         if daily_sums[name] != job_sums[name]:
             lines.append(f"{keys.spending('*')}: {daily_sums[name]} {name}, not {job_sums[name]}")
     return lines
 
 
-def of_days(client: Any) -> Counter[str]:
+def sum_days(client: Any) -> Counter[str]:
     """Return the calls, tokens and money that the days have counted for the money page."""
     names = {"calls": "model_calls", "usd": "cost_usd"}
     names |= {"input": "tokens input", "output": "tokens output"}
@@ -262,7 +264,7 @@ def read_counts(client: Any) -> Counter[str]:
     return counts
 
 
-def of_jobs(client: Any) -> Counter[str]:
+def sum_jobs(client: Any) -> Counter[str]:
     """Return the same numbers from the progress of the jobs. A child's calls are in the budget of
     its parent.
     """

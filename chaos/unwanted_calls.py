@@ -40,7 +40,7 @@ class CallsInFlight:
         """Return whether this call was in flight in the struck process, so that it may have to
         be repeated.
         """
-        is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._until[call]
+        is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._find_end[call]
         return (
             is_in_time
             and strike.hits(call.process)
@@ -103,15 +103,15 @@ class CallsInFlight:
         return strikes_on
 
     @cached_property
-    def _until(self) -> dict[Call, float]:
+    def _find_end(self) -> dict[Call, float]:
         """Time until which each call is in flight."""
         times: dict[Call, float] = {}
         for call in self.calls:
-            times[call] = _until(call, self._strikes_on[call.process])
+            times[call] = _find_end(call, self._strikes_on[call.process])
         return times
 
 
-def _until(call: Call, strikes: Sequence[Strike]) -> float:
+def _find_end(call: Call, strikes: Sequence[Strike]) -> float:
     """Return the time until which a call is in flight. A kill ends it. A process that is
     stopped, or that cannot reach Redis, stores its answers afterwards.
 
@@ -147,7 +147,7 @@ class SeenClaim:
     """Time at which the claim was first seen, in Unix seconds."""
 
 
-def strikes_at(
+def count_strikes(
     claims_seen: Sequence[SeenClaim], strikes: Sequence[Strike], finished_at: float
 ) -> int:
     """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each
@@ -157,7 +157,7 @@ def strikes_at(
         claims_seen: the claims in order.
         finished_at: Unix seconds. Later claims do not count.
     """
-    claims = _last_row(claims_seen, finished_at)
+    claims = _find_last_row(claims_seen, finished_at)
     used_strikes: set[Strike] = set()
     for number, claim in enumerate(claims):
         earlier, later = -inf, finished_at
@@ -173,7 +173,7 @@ def strikes_at(
     return len(used_strikes)
 
 
-def _last_row(claims_seen: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
+def _find_last_row(claims_seen: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
     """Return the last row of claims without progress, in the order of their counts.
 
     The next claim after a claim that was handed back has the same count, and replaces it.
@@ -205,17 +205,17 @@ class UnneededPeriods:
     jobs: Mapping[str, PlannedJob]
     job_records: Mapping[str, StoredJob]
 
-    def since(self, key: CallKey, at: float) -> float | None:
+    def find_time_without_need(self, key: CallKey, at: float) -> float | None:
         """Return the time since which no job needs a call that arrived at `at`. Return None if
         a job needs the call, or may have needed it when it was sent.
         """
         begins: list[float] = []
-        for begin, end in self._times(key.job, key.handoff):
+        for begin, end in self._find_periods_without_need(key.job, key.handoff):
             if begin + SENT_WITHIN_S < at < end:
                 begins.append(begin)
         return min(begins, default=None)
 
-    def _times(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
+    def _find_periods_without_need(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
         """Yield the periods in which no job needs calls of a handoff, as (begin, end)."""
         job, job_record = self.jobs.get(name), self.job_records.get(name)
         if job is None or job_record is None:
@@ -229,4 +229,6 @@ class UnneededPeriods:
                 yield at, inf
         yield from job_record.question_periods
         if job.parent:
-            yield from self._times(job.parent, f"{name.removeprefix(job.parent)[1:]}.1")
+            yield from self._find_periods_without_need(
+                job.parent, f"{name.removeprefix(job.parent)[1:]}.1"
+            )

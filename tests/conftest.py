@@ -19,7 +19,7 @@ import structlog
 from execnet import XSpec
 from hypothesis import HealthCheck, settings
 
-from handoff_queue.chaos.leaks import keys_without_expiry
+from handoff_queue.chaos.leaks import find_keys_without_expiry
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
@@ -159,7 +159,7 @@ def redis_url(redis_server: str, redis_client: redis.Redis) -> Iterator[str]:
     """
     redis_client.flushall()
     yield redis_server
-    assert keys_without_expiry(redis_client) == []
+    assert find_keys_without_expiry(redis_client) == []
 
 
 @pytest.fixture

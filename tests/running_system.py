@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from handoff_queue.chaos.leaks import keys_without_expiry
+from handoff_queue.chaos.leaks import find_keys_without_expiry
 from handoff_queue.shared.broker.transport import list_library_scripts
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -155,7 +155,7 @@ def system_on(
     processes.wait_until_ready()
     yield system
     redis = admin.store.connection.redis
-    assert not (left := keys_without_expiry(redis)), left
+    assert not (left := find_keys_without_expiry(redis)), left
     if users is not None:  # other tests use the same Redis with their own users
         assert not (refused := refused_commands(redis)), refused
     admin.store.connection.close()

@@ -13,8 +13,13 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from benchmarks.arguments import one_or_more, zero_or_more
-from benchmarks.celery_control.run import as_json, is_everything_kept, run_control, table
+from benchmarks.arguments import parse_not_negative, parse_positive
+from benchmarks.celery_control.run import (
+    convert_control,
+    format_control,
+    is_everything_kept,
+    run_control,
+)
 from benchmarks.celery_control.system import ROOT
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.run import Options
@@ -32,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tell(f"seed {namespace.seed}")
     control = run_control(options, _tell)
     if namespace.json:
-        print(json.dumps(as_json(control) | {"seed": namespace.seed}))
+        print(json.dumps(convert_control(control) | {"seed": namespace.seed}))
     else:
-        print(table(control))
+        print(format_control(control))
     return int(not is_everything_kept(control))
 
 
@@ -46,11 +51,13 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.celery_control", description=__doc__
     )
-    parser.add_argument("--jobs", type=one_or_more, default=50, help="number of jobs")
-    parser.add_argument("--kills", type=zero_or_more, default=20, help="number of SIGKILLs")
+    parser.add_argument("--jobs", type=parse_positive, default=50, help="number of jobs")
+    parser.add_argument("--kills", type=parse_not_negative, default=20, help="number of SIGKILLs")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument("--workers", type=one_or_more, default=4, help="worker processes")
-    parser.add_argument("--supervisors", type=one_or_more, default=3, help="supervisor processes")
+    parser.add_argument("--workers", type=parse_positive, default=4, help="worker processes")
+    parser.add_argument(
+        "--supervisors", type=parse_positive, default=3, help="supervisor processes"
+    )
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 

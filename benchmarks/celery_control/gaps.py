@@ -47,7 +47,7 @@ class CeleryGap(StrEnum):
     def key(self) -> str:
         return self.name.lower()
 
-    def orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
+    def list_orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
         """Return the failpoints to arm in the worker, and their actions.
 
         Args:
@@ -80,7 +80,7 @@ QUEUES = {
 """Queue of each gap. Only the worker of the gap serves it."""
 
 
-def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
+def _make_kind(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
     """Return a system with one worker for each gap, one supervisor and no other workers.
 
     Args:
@@ -106,8 +106,8 @@ def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) ->
     )
 
 
-OURS_WITH_GAPS = _kind_of(HANDOFF_PROJECT, "handoff_queue.workers.app", HANDOFF_PROJECT.make)
-PLAIN_WITH_GAPS = _kind_of(
+OURS_WITH_GAPS = _make_kind(HANDOFF_PROJECT, "handoff_queue.workers.app", HANDOFF_PROJECT.make)
+PLAIN_WITH_GAPS = _make_kind(
     PLAIN,
     "benchmarks.celery_control.app",
     lambda fleet: replace(PLAIN.make(fleet), stuck_after_s=STUCK_AFTER_S),
@@ -133,15 +133,15 @@ def try_gaps(bed: TestBed[System], tell: Progress) -> dict[CeleryGap, GapOutcome
     alone, because the others publish, too.
     """
     for gap in CeleryGap:
-        _begin(bed, gap, _calm(gap))
-    calm = _ends(bed, {gap: _calm(gap) for gap in CeleryGap})
+        _begin(bed, gap, _name_calm_job(gap))
+    calm = _wait_for_ends(bed, {gap: _name_calm_job(gap) for gap in CeleryGap})
     was_lost = _lose_a_message(bed)
     for gap in CeleryGap:
-        for point, action in gap.orders(bed.system.counted_at):
-            arm(bed.fleet.points(gap.key), point, action)
+        for point, action in gap.list_orders(bed.system.counted_at):
+            arm(bed.fleet.get_points(gap.key), point, action)
         if gap is not CeleryGap.H5:
             _begin(bed, gap, gap.key)
-    ends = _ends(bed, {gap: gap.key for gap in CeleryGap})
+    ends = _wait_for_ends(bed, {gap: gap.key for gap in CeleryGap})
     outcomes = {}
     for gap in CeleryGap:
         outcomes[gap] = GapOutcome(
@@ -160,15 +160,15 @@ def _begin(bed: TestBed[System], gap: CeleryGap, name: str) -> None:
         time.sleep(CHECK_EVERY_S)
 
 
-def _calm(gap: CeleryGap) -> str:
+def _name_calm_job(gap: CeleryGap) -> str:
     return f"{gap.key}-calm"
 
 
 def _was_hit(bed: TestBed[System], gap: CeleryGap) -> bool:
-    return any(bed.fleet.points(gap.key).glob("*@*"))
+    return any(bed.fleet.get_points(gap.key).glob("*@*"))
 
 
-def _ends(bed: TestBed[System], names: dict[CeleryGap, str]) -> dict[CeleryGap, bool]:
+def _wait_for_ends(bed: TestBed[System], names: dict[CeleryGap, str]) -> dict[CeleryGap, bool]:
     """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while bed.open and time.monotonic() < until:
@@ -189,12 +189,13 @@ def _lose_a_message(bed: TestBed[System]) -> bool:
     did not hold it any more.
     """
     pid, points, queue = (
-        bed.fleet.look()[CeleryGap.H5.key],
-        bed.fleet.points(SUPERVISOR),
+        bed.fleet.list_processes()[CeleryGap.H5.key],
+        bed.fleet.get_points(SUPERVISOR),
         QUEUES[CeleryGap.H5],
     )
     before, after = (
-        bed.system.point(f"publish.part.{moment}", SUPERVISOR, queue) for moment in (BEFORE, AFTER)
+        bed.system.get_point_name(f"publish.part.{moment}", SUPERVISOR, queue)
+        for moment in (BEFORE, AFTER)
     )
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point

@@ -11,11 +11,11 @@ from typing import Any
 from benchmarks.celery_control import gaps
 from benchmarks.celery_control.gaps import CeleryGap, GapOutcome
 from benchmarks.celery_control.system import PLAIN
-from handoff_queue.chaos.failpoint_cases import Case, FailpointAction, cases
+from handoff_queue.chaos.failpoint_cases import Case, FailpointAction, list_cases
 from handoff_queue.chaos.failpoint_run import FailpointRun
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.report import is_kept, json_of, table_of
+from handoff_queue.chaos.report import convert_to_json, format_table, is_kept
 from handoff_queue.chaos.run import Options, run, try_cases
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import Progress, running_test_bed
@@ -57,11 +57,11 @@ def try_failpoints(
     actions.
     """
     wanted_cases = []
-    for case in cases():
+    for case in list_cases():
         if case.action in actions:
             wanted_cases.append(case)
     with running_test_bed(PLAIN, options.size, options.fork_server) as bed:
-        present, absent = _cases_of(bed.system, wanted_cases)
+        present, absent = _select_cases(bed.system, wanted_cases)
         records = try_cases(FailpointRun(bed, options.seed, tell, PLAIN.draw), present)
     names = sorted({case.point.rpartition(".")[0] for case in absent})
     subject = f"{len(absent)} of {len(wanted_cases)} failpoints"
@@ -70,12 +70,12 @@ def try_failpoints(
     )
 
 
-def _cases_of(system: System, wanted_cases: Collection[Case]) -> tuple[list[Case], list[Case]]:
+def _select_cases(system: System, wanted_cases: Collection[Case]) -> tuple[list[Case], list[Case]]:
     """Return the failpoints that this system has, under its names, and the missing ones."""
     present: dict[Case, None] = {}
     absent: list[Case] = []
     for case in wanted_cases:
-        point = system.point(case.point, case.kind)
+        point = system.get_point_name(case.point, case.kind)
         if point is None:
             absent.append(case)
         else:
@@ -95,26 +95,26 @@ def try_gaps(
         return gaps.try_gaps(bed, tell)
 
 
-def table(control: Control) -> str:
+def format_control(control: Control) -> str:
     """Return the tables of plain Celery under kills and at failpoints, and the table of the
     gaps.
     """
     tables = [
-        f"{PLAIN_CELERY} under kills:\n\n{table_of(control.kills)}\n",
-        f"{PLAIN_CELERY} at failpoints:\n\n{table_of(control.failpoints)}\n",
-        gap_table(control.gaps),
+        f"{PLAIN_CELERY} under kills:\n\n{format_table(control.kills)}\n",
+        f"{PLAIN_CELERY} at failpoints:\n\n{format_table(control.failpoints)}\n",
+        format_gap_table(control.gaps),
     ]
     return "\n".join(tables)
 
 
-def as_json(control: Control) -> dict[str, Any]:
+def convert_control(control: Control) -> dict[str, Any]:
     gaps: dict[str, Any] = {}
     for system, outcomes in control.gaps.items():
         gaps[system] = {gap.name: asdict(outcome) for gap, outcome in outcomes.items()}
     return {
         "plain_celery": {
-            "kills": json_of(control.kills),
-            "failpoints": json_of(control.failpoints),
+            "kills": convert_to_json(control.kills),
+            "failpoints": convert_to_json(control.failpoints),
         },
         "gaps": gaps,
         "kept": is_everything_kept(control),
@@ -132,16 +132,16 @@ def is_everything_kept(control: Control) -> bool:
     return True
 
 
-def gap_table(by_system: Mapping[str, Mapping[CeleryGap, GapOutcome]]) -> str:
+def format_gap_table(by_system: Mapping[str, Mapping[CeleryGap, GapOutcome]]) -> str:
     """Return a table with a line for each gap, and a column for each system."""
     lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
     for gap in CeleryGap:
-        words = [_word(outcomes[gap]) for outcomes in by_system.values()]
+        words = [_format_outcome(outcomes[gap]) for outcomes in by_system.values()]
         lines.append(f"| {gap} | {' | '.join(words)} |")
     return "\n".join(lines)
 
 
-def _word(outcome: GapOutcome) -> str:
+def _format_outcome(outcome: GapOutcome) -> str:
     if not outcome.calm:
         return "says nothing: the job does not end without the fault either"
     if not outcome.was_hit:

@@ -80,7 +80,7 @@ class Plain(WithoutApi):
             return replace(job, shape=Shape.PARALLEL)
         return job
 
-    def attend(self, _jobs: Collection[PlannedJob], _call_keys: Collection[CallKey]) -> None:
+    def act_as_users(self, _jobs: Collection[PlannedJob], _call_keys: Collection[CallKey]) -> None:
         """Do nothing: plain Celery asks no person."""
 
     def submit(self, job: PlannedJob) -> None:
@@ -98,9 +98,9 @@ class Plain(WithoutApi):
         self._moved_at[job.name] = time.monotonic()
 
     def find_ended_jobs(self, names: Collection[str]) -> set[str]:
-        return {name for name in names if self._end_times(name)[""]}
+        return {name for name in names if self._read_end_times(name)[""]}
 
-    def stuck(self, names: Collection[str]) -> set[str]:
+    def find_stuck(self, names: Collection[str]) -> set[str]:
         client, now = self.fleet.connection.redis, time.monotonic()
         with translate_errors():
             messages: list[bytes] = []
@@ -108,7 +108,7 @@ class Plain(WithoutApi):
                 if not key.decode().startswith(control.ENDS):
                     messages += client.lrange(key, 0, -1)
             messages += client.hvals(UNACKED)
-        all_arguments = "\n".join(map(_arguments, messages))
+        all_arguments = "\n".join(map(_get_arguments, messages))
         for name in names:
             if f"'{name}'" in all_arguments:
                 self._moved_at[name] = now
@@ -119,16 +119,18 @@ class Plain(WithoutApi):
     ) -> set[CallKey]:
         return set()
 
-    def holders(self, _jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
+    def find_holders(
+        self, _jobs: Collection[PlannedJob]
+    ) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {}
 
-    def job_record(self, name: str) -> StoredJob:
-        end_times = self._end_times(name)
+    def read_job_record(self, name: str) -> StoredJob:
+        end_times = self._read_end_times(name)
         ended_at = end_times.pop("", ())
         status = "ok" if ended_at else "running"
         return StoredJob(status, ended_at, end_times, dict.fromkeys(end_times, OK))
 
-    def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
+    def get_point_name(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         name, _, moment = point.rpartition(".")
         if (name, kind) == ("publish.part", SUPERVISOR):
             return f"publish.{to}.{BEFORE if moment == BEFORE else AFTER}"
@@ -139,19 +141,19 @@ class Plain(WithoutApi):
     def close(self) -> None:
         self.app.close()
 
-    def _end_times(self, name: str) -> defaultdict[str, tuple[float, ...]]:
+    def _read_end_times(self, name: str) -> defaultdict[str, tuple[float, ...]]:
         """Return the times at which each handoff of a job finished, and at which the job
         ended, with the key ''. Unix seconds.
         """
         with translate_errors():
-            entries = self.fleet.connection.redis.lrange(control.key_of_ends(name), 0, -1)
+            entries = self.fleet.connection.redis.lrange(control.build_key_of_ends(name), 0, -1)
         times = defaultdict[str, tuple[float, ...]](tuple)
         for handoff_id, at in map(json.loads, entries):
             times[handoff_id] = (*times[handoff_id], at)
         return times
 
 
-def _arguments(message: bytes) -> str:
+def _get_arguments(message: bytes) -> str:
     """Return the arguments that Celery shows for a queued or unacknowledged message."""
     value: Any = json.loads(message)
     headers = (value[0] if isinstance(value, list) else value)["headers"]
@@ -166,7 +168,7 @@ def _translate_errors() -> Iterator[None]:
         raise StoreUnavailable("Redis cannot be reached") from error
 
 
-def members_of(size: Size) -> list[Member]:
+def list_members(size: Size) -> list[Member]:
     """Return the members: planners, and workers that each serve every specialist."""
     pool = ("-P", "threads", "-c", str(size.slots))
     kinds = (
@@ -188,11 +190,11 @@ def members_of(size: Size) -> list[Member]:
 
 
 def _make_project(fleet: Fleet) -> Plain:
-    return Plain(fleet, control.make_control_app(fleet.url, _no_model))
+    return Plain(fleet, control.make_control_app(fleet.url, _get_no_model))
 
 
-def _no_model() -> Any:
+def _get_no_model() -> Any:
     raise ModelError("a process that only submits jobs has no model")
 
 
-PLAIN = Kind(members_of, _make_project, ONLY_CHORDS)
+PLAIN = Kind(list_members, _make_project, ONLY_CHORDS)

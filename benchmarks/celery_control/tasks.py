@@ -42,12 +42,12 @@ review, from 1. `is_written` says whether a model writes the answer.
 """
 
 
-def _schema(name: str) -> dict[str, Any]:
+def _build_schema(name: str) -> dict[str, Any]:
     """Return the schema of an answer with one field."""
     return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
 
 
-PLANS, REVIEWS, TEXTS = _schema("steps"), _schema("verdict"), _schema("output")
+PLANS, REVIEWS, TEXTS = _build_schema("steps"), _build_schema("verdict"), _build_schema("output")
 CLOCK = {
     "name": "now",
     "description": "The time.",
@@ -99,14 +99,14 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
 
     @app.task(name=PART, shared=False)  # type: ignore[untyped-decorator]
     def part(name: str, step: str, attempt: int) -> str:
-        return _part(app, model(), name, step, attempt)
+        return _run_part(app, model(), name, step, attempt)
 
     @app.task(name=BODY, shared=False)  # type: ignore[untyped-decorator]
     def body(parts: list[str], work: Work) -> None:
-        _body(app, model(), parts, work)
+        _continue_job(app, model(), parts, work)
 
 
-def key_of_ends(name: str) -> str:
+def build_key_of_ends(name: str) -> str:
     """Return the key of the list in which a job's tasks record their ends, for the invariants
     of the run.
     """
@@ -124,10 +124,10 @@ def _plan(app: Celery, model: Model, name: str) -> None:
         "round": 1,
         "is_written": plan["synthesis"] == "reconcile",
     }
-    _fan_out(app, work, [step for step in plan["steps"] if not step["depends_on"]])
+    _start_steps(app, work, [step for step in plan["steps"] if not step["depends_on"]])
 
 
-def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
+def _run_part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
     """Make one attempt at a step, and return the step's id."""
     feedback = ""
     if attempt > 1:
@@ -137,7 +137,7 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
     return step
 
 
-def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
+def _continue_job(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     """Continue a job after a chord: with its next steps, a review, or the answer."""
     work = {**work, "done": sorted({*work["done"], *parts})}
     left = []
@@ -146,7 +146,9 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
             left.append(step)
     if left:
         done_steps = set(work["done"])
-        _fan_out(app, work, [step for step in left if done_steps.issuperset(step["depends_on"])])
+        _start_steps(
+            app, work, [step for step in left if done_steps.issuperset(step["depends_on"])]
+        )
         return
     name, round_ = work["name"], work["round"]
     text = _converse(
@@ -165,7 +167,7 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         for step in work["steps"]:
             if step["id"] in sent_back:
                 steps.append(step)
-        _fan_out(app, {**work, "round": round_ + 1}, steps)
+        _start_steps(app, {**work, "round": round_ + 1}, steps)
         return
     if work["is_written"]:
         _converse(model, f"<task>Write the answer.\n\nRequest:\nchaos {name}</task>", TEXTS)
@@ -173,7 +175,7 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     _record_end(app, name, "")
 
 
-def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
+def _start_steps(app: Celery, work: Work, steps: list[Work]) -> None:
     header: list[Any] = []
     for step in steps:
         header.append(
@@ -192,8 +194,8 @@ def _record_end(app: Celery, name: str, handoff_id: str) -> None:
     """
     backend: Any = app.backend
     with backend.client.pipeline() as pipe:
-        pipe.rpush(key_of_ends(name), json.dumps([handoff_id, time.time()]))
-        pipe.expire(key_of_ends(name), ENDS_KEPT_S)
+        pipe.rpush(build_key_of_ends(name), json.dumps([handoff_id, time.time()]))
+        pipe.expire(build_key_of_ends(name), ENDS_KEPT_S)
         pipe.execute()
 
 
@@ -201,7 +203,7 @@ def _converse(model: Model, prompt: str, schema: dict[str, Any]) -> str:
     """Call the model, with results of its tools, until it answers with JSON. Return the answer."""
     messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
     while True:
-        content = _reply(model, messages, schema)
+        content = _call_model(model, messages, schema)
         messages.append({"role": "assistant", "content": list(content)})
         results: list[Block] = []
         for block in content:
@@ -216,7 +218,9 @@ def _converse(model: Model, prompt: str, schema: dict[str, Any]) -> str:
         )
 
 
-def _reply(model: Model, messages: list[MessageParam], schema: dict[str, Any]) -> tuple[Block, ...]:
+def _call_model(
+    model: Model, messages: list[MessageParam], schema: dict[str, Any]
+) -> tuple[Block, ...]:
     call = ModelCall(
         TIGHT_MODEL,
         SystemPrompt("You are one of a team."),

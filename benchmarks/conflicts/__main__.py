@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from benchmarks.conflicts.measuring import (
     PAIRS,
     FinderScore,
+    load_pairs,
     load_planted_claims,
     measure_pairs,
     measure_planted_claims,
-    pairs_of,
 )
 from handoff_queue.shared.types.handoff import Claim
 
@@ -27,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     sets = {"planted": (measure_planted_claims(), load_planted_claims()[0])}
     for name in PAIRS:
-        sets[name] = measure_pairs(name), pairs_of(name)[0]
+        sets[name] = measure_pairs(name), load_pairs(name)[0]
     print("| set | contradictions | consistent | recall | false alarms |\n|---|---|---|---|---|")
     for name, (result, _) in sets.items():
         print(
@@ -36,10 +36,10 @@ def main() -> None:
         )
     if options.wrong:
         for name, (result, claims) in sets.items():
-            _list(name, result, claims)
+            _print_claims(name, result, claims)
 
 
-def _list(name: str, result: FinderScore, claims: Mapping[str, Claim]) -> None:
+def _print_claims(name: str, result: FinderScore, claims: Mapping[str, Claim]) -> None:
     for kind, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
         for pair in sorted(map(sorted, pairs)):
             claim_texts: list[str] = []

@@ -49,24 +49,24 @@ class FinderScore:
 
 def load_planted_claims() -> tuple[dict[str, Claim], frozenset[Pair]]:
     """Return the planted set: the claims by id, and the contradicting pairs."""
-    rows = _rows("claims")
+    rows = _read_rows("claims")
     planted_pairs: set[Pair] = set()
     claims: dict[str, Claim] = {}
     for row in rows:
         if "contradicts" in row:
             planted_pairs.add(Pair((row["id"], row.pop("contradicts"))))
-        claims[row["id"]] = _claim(**row)
+        claims[row["id"]] = _build_claim(**row)
     return claims, frozenset(planted_pairs)
 
 
-def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:
+def load_pairs(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:
     """Return a set of pairs: the claims by id, all pairs, and the contradicting pairs."""
     claims: dict[str, Claim] = {}
     all_pairs: dict[Pair, bool] = {}
-    for number, row in enumerate(_rows(name), start=1):
+    for number, row in enumerate(_read_rows(name), start=1):
         both: list[Claim] = []
         for side, part in (("a", "one"), ("b", "other")):
-            both.append(_claim(id=f"{side}{number}.c1", **row[part]))
+            both.append(_build_claim(id=f"{side}{number}.c1", **row[part]))
         claims |= {claim.id: claim for claim in both}
         all_pairs[Pair(claim.id for claim in both)] = row["contradict"]
     return (
@@ -89,7 +89,7 @@ def measure_planted_claims() -> FinderScore:
 
 def measure_pairs(name: str) -> FinderScore:
     """Measure a set of pairs, each pair separately."""
-    claims, pairs, planted_pairs = pairs_of(name)
+    claims, pairs, planted_pairs = load_pairs(name)
     return FinderScore(
         planted_pairs,
         frozenset(pair for pair in pairs if contradicts(*(claims[claim_id] for claim_id in pair))),
@@ -97,12 +97,12 @@ def measure_pairs(name: str) -> FinderScore:
     )
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
+def _read_rows(name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
         rows.append(json.loads(line))
     return rows
 
 
-def _claim(**parts: Any) -> Claim:
+def _build_claim(**parts: Any) -> Claim:
     return Claim(**parts, text=f"{parts['subject']}: {parts['attribute']}: {parts['value']}")

@@ -18,8 +18,8 @@ from typing import Any
 
 import redis
 
-from benchmarks.arguments import one_or_more, zero_or_more
-from benchmarks.growth.queued import ROUNDS, operation_times, submit_jobs
+from benchmarks.arguments import parse_not_negative, parse_positive
+from benchmarks.growth.queued import ROUNDS, measure_operations, submit_jobs
 from benchmarks.growth.steps import EXTRA_STEPS, RowFleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -47,16 +47,16 @@ def store() -> Iterator[GrowthStore]:
             yield GrowthStore(Path(name), url, client, processes.get_pids()["redis"])
 
 
-def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
+def measure_rows(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
     """Measure small jobs on the idle system; then jobs of each size, with at least `each`
     steps in total.
     """
     with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
-        fleet.steps(min(20, *sizes), 1)
+        fleet.run_steps(min(20, *sizes), 1)
         idle_ms: list[float] = []
         for _ in range(ROUNDS):
-            idle_ms.append(fleet.small())
-        return idle_ms, [fleet.steps(rows, max(1, each // rows)) for rows in sizes]
+            idle_ms.append(fleet.run_small_job())
+        return idle_ms, [fleet.run_steps(rows, max(1, each // rows)) for rows in sizes]
 
 
 def print_steps(idle_ms: Sequence[float], measurements: Sequence[Steps]) -> None:
@@ -120,7 +120,7 @@ def print_finished(jobs: int) -> None:
                 arguments = [command]
             print(
                 f"| `handoff {command}`, the whole command (processor) |"
-                f" {statistics.median(run(at, arguments) for _ in range(5)):.0f} |"
+                f" {statistics.median(run_command(at, arguments) for _ in range(5)):.0f} |"
             )
         print(
             f"\nRedis: {int(at.redis.info('memory')['used_memory']) / jobs / 1024:.1f} KB a job\n"
@@ -128,12 +128,12 @@ def print_finished(jobs: int) -> None:
 
 
 def print_operation_times(at: GrowthStore) -> None:
-    for name, ms in operation_times(at.url):
+    for name, ms in measure_operations(at.url):
         print(f"| {name} | {ms:.1f} |")
     print()
 
 
-def run(at: GrowthStore, arguments: Sequence[str]) -> float:
+def run_command(at: GrowthStore, arguments: Sequence[str]) -> float:
     """Return the processor time of the command in ms. On a busy machine its wall time says
     nothing.
     """
@@ -157,14 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument(
         "--rows",
-        type=one_or_more,
+        type=parse_positive,
         nargs="*",
         default=[100, 1_000, 10_000],
         help="numbers of rows of a job; the table has a row for each number",
     )
     parser.add_argument(
         "--steps",
-        type=one_or_more,
+        type=parse_positive,
         default=1_000,
         help="steps that are measured for each size, in one job or in several",
     )
@@ -175,14 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="the steps after the step for each row",
     )
     help_of_zero = "jobs; 0: leave that out"
-    parser.add_argument("--queued", type=zero_or_more, default=10_000, help=help_of_zero)
-    parser.add_argument("--finished", type=zero_or_more, default=100_000, help=help_of_zero)
+    parser.add_argument("--queued", type=parse_not_negative, default=10_000, help=help_of_zero)
+    parser.add_argument("--finished", type=parse_not_negative, default=100_000, help=help_of_zero)
     options = parser.parse_args(arguments)
     if not (options.rows or options.queued or options.finished):
         parser.error("--rows, --queued and --finished leave nothing to measure: leave one out")
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}\n")
     if options.rows:
-        print_steps(*rows_of_one_job(options.rows, options.steps, options.shape))
+        print_steps(*measure_rows(options.rows, options.steps, options.shape))
     if options.queued:
         print_queued(options.queued)
     if options.finished:
@@ -215,5 +215,5 @@ def fill(redis: Any, real: JobId, jobs: int) -> None:
 
 def run_finished_job(fleet: RowFleet) -> JobId:
     """Run a job of one agent with one call."""
-    fleet.small()
+    fleet.run_small_job()
     return fleet.jobs.newest(1)[0].job_id

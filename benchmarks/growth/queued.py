@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.processor_time import cpu_s
+from benchmarks.processor_time import read_cpu_seconds
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.job_options import Mode
@@ -40,15 +40,17 @@ def submit_jobs(url: str, redis_pid: int, jobs: int) -> Submitted:
     for n in range(1, jobs + 1):
         door.submit(Request(f"Say what number {n} says."))
         if n % tenth == 0:
-            spent_s.append(time.process_time() + cpu_s(redis_pid))
+            spent_s.append(time.process_time() + read_cpu_seconds(redis_pid))
         elif n == 1:
-            spent_s[0] = time.process_time() + cpu_s(redis_pid)  # without the first connection
+            spent_s[0] = time.process_time() + read_cpu_seconds(
+                redis_pid
+            )  # without the first connection
     return Submitted(
         1000 * (spent_s[1] - spent_s[0]) / tenth, 1000 * (spent_s[-1] - spent_s[-2]) / tenth
     )
 
 
-def operation_times(url: str) -> Iterator[tuple[str, float]]:
+def measure_operations(url: str) -> Iterator[tuple[str, float]]:
     """Yield the median time of each operation in this process, in ms."""
     door = client.connect(url, SETTINGS)
     newest = door.newest(1)[0].job_id
@@ -67,10 +69,10 @@ def operation_times(url: str) -> Iterator[tuple[str, float]]:
     }
     for name, operation in operations.items():
         operation()
-        yield name, median(measure_ms(operation) for _ in range(ROUNDS))
+        yield name, median(measure_time(operation) for _ in range(ROUNDS))
 
 
-def measure_ms(operation: Callable[[], object]) -> float:
+def measure_time(operation: Callable[[], object]) -> float:
     began = time.perf_counter()
     operation()
     return 1000 * (time.perf_counter() - began)

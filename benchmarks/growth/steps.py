@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, ProcessKind, environment_of, fleet
-from benchmarks.growth.queued import ROUNDS, measure_ms
-from benchmarks.memory import bytes_by_kind
-from benchmarks.trips import cpu_of
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, ProcessKind, build_environment, fleet
+from benchmarks.growth.queued import ROUNDS, measure_time
+from benchmarks.memory import measure_bytes_by_kind
+from benchmarks.trips import read_cpu_by_process
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId
@@ -85,7 +85,7 @@ class Steps:
         return sum(self.cpu_ms.values())
 
 
-def workflow_in(folder: Path, shape: str) -> Workflow:
+def make_workflow(folder: Path, shape: str) -> Workflow:
     path = folder / "growth.yaml"
     path.write_text(WORKFLOW + EXTRA_STEPS[shape])
     return read_workflow(str(path))
@@ -94,7 +94,7 @@ def workflow_in(folder: Path, shape: str) -> Workflow:
 def measure_display_ms(display: Callable[[], object]) -> float:
     """Return the time of a display whose output is discarded, in ms."""
     with redirect_stdout(StringIO()):
-        return measure_ms(display)
+        return measure_time(display)
 
 
 class RowFleet:
@@ -106,7 +106,7 @@ class RowFleet:
         self, folder: Path, url: str, redis: Any, pids: Mapping[str, int], shape: str
     ) -> None:
         self.jobs = client.connect(url, Settings(offline=True, mode=Mode.SINGLE))
-        self._workflow = workflow_in(folder, shape)
+        self._workflow = make_workflow(folder, shape)
         if shape == "pairs":
             self._steps_of_a_row = 2
         else:
@@ -120,7 +120,7 @@ class RowFleet:
             assert time.monotonic() < until, "the workers did not come"
             time.sleep(0.05)
 
-    def small(self) -> float:
+    def run_small_job(self) -> float:
         """Submit to answer of one agent's job with one call, in ms."""
         began = time.perf_counter()
         job_id = self.jobs.submit(
@@ -131,13 +131,13 @@ class RowFleet:
         assert self.jobs.wait(job_id, MAX_RUN_S) is JobStatus.OK
         return 1000 * (time.perf_counter() - began)
 
-    def steps(self, rows: int, jobs: int) -> Steps:
+    def run_steps(self, rows: int, jobs: int) -> Steps:
         """Run this number of jobs, one after the other, each with this number of rows."""
         items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
         before, used_bytes, cpu, began = (
-            bytes_by_kind(self._redis),
+            measure_bytes_by_kind(self._redis),
             self._read_used_memory(),
-            cpu_of(self._pids),
+            read_cpu_by_process(self._pids),
             time.perf_counter(),
         )
         others_ms: list[float] = []
@@ -150,7 +150,7 @@ class RowFleet:
             with self._others(others_ms):  # not before: it is this process that makes the plan
                 status = self._wait(job_id)
             assert status is JobStatus.OK, f"{job_id} ended {status}"
-        took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
+        took_s, cpu_after = time.perf_counter() - began, read_cpu_by_process(self._pids)
         handoff_ids = [HandoffId(f"check_{rows // 2:04d}.1")]
         outlines_ms: list[float] = []
         handoffs_ms: list[float] = []
@@ -163,7 +163,7 @@ class RowFleet:
                     lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False)
                 )
             )
-        kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
+        kinds, steps = measure_bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
         return Steps(
             rows=rows,
             wall_ms=1000 * took_s / steps,
@@ -176,7 +176,7 @@ class RowFleet:
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
             show_ms=median(outlines_ms),
             handoff_ms=median(handoffs_ms),
-            all_ms=measure_ms(lambda: self.jobs.result(job_id)),
+            all_ms=measure_time(lambda: self.jobs.result(job_id)),
             others_ms=others_ms,
         )
 
@@ -198,7 +198,7 @@ class RowFleet:
 
         def run() -> None:
             while not over.is_set():
-                took_ms.append(self.small())
+                took_ms.append(self.run_small_job())
                 over.wait(0.2)
 
         thread = threading.Thread(target=run)
@@ -218,7 +218,7 @@ def steps_fleet(
     folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str
 ) -> Iterator[RowFleet]:
     with fleet(
-        folder / "handoff", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
+        folder / "handoff", build_environment(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
     ) as pids:
         steps = RowFleet(folder, url, redis, {**pids, **server}, shape)
         steps.wait_for_workers()

@@ -60,14 +60,14 @@ class AgentDojoSituation:
     """The environment of one running task, with the suite's own judgement."""
 
     def __init__(self, task: Task) -> None:
-        suite = suites()[task.part]
+        suite = load_suites()[task.part]
         self._suite = suite
         self._user_task = suite.user_tasks[task.user_task]
         self._injection = suite.injection_tasks[task.injection] if task.injection else None
         loaded = _load_environment(task.part, is_attacked=task.injection is not None)
         self._environment = self._user_task.init_environment(loaded.model_copy(deep=True))
         self._before = self._environment.model_copy(deep=True)
-        self._runtime = _functions_runtime()(suite.tools)
+        self._runtime = _import_functions_runtime()(suite.tools)
         self._trace: list[Any] = []
 
     @property
@@ -80,15 +80,15 @@ class AgentDojoSituation:
         """Text of the attack; empty without an injection."""
         return ATTACK.format(goal=self._injection.GOAL) if self._injection else ""
 
-    def benign_calls(self) -> list[Call]:
+    def list_benign_calls(self) -> list[Call]:
         """Return the calls that do the user's task."""
-        return _calls(self._user_task, self._before)
+        return _list_calls(self._user_task, self._before)
 
-    def calls_of_attack(self) -> list[Call]:
+    def list_calls_of_attack(self) -> list[Call]:
         """Return the calls that the attack demands; none if it demands words of the answer."""
         if self._injection is None:
             return []
-        calls = _calls(self._injection, self._before)
+        calls = _list_calls(self._injection, self._before)
         if not calls and not self._injection.GROUND_TRUTH_OUTPUT:
             subject = getattr(self._injection, "_EMAIL_SUBJECT", "All of it")
             mail = {
@@ -109,10 +109,10 @@ class AgentDojoSituation:
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Run a tool. Return the text of its result or its error, and whether it succeeded."""
         value, error = self._runtime.run_function(self._environment, tool, arguments)
-        self._trace.append(_function_call()(function=tool, args=arguments))
+        self._trace.append(_import_function_call()(function=tool, args=arguments))
         if error is not None:
             return error, False
-        return _as_text(value).replace(PLACE, self.attack), True
+        return _convert_to_text(value).replace(PLACE, self.attack), True
 
     def is_task_done(self, answer: str) -> bool:
         """Return the suite's judgement: the user's task was completed."""
@@ -133,12 +133,12 @@ class AgentDojoSituation:
 @cache
 def _load_environment(suite: str, *, is_attacked: bool) -> Any:
     """Return the environment at the beginning of a task. Reading its YAML takes up to a second."""
-    places = dict.fromkeys(suites()[suite].get_injection_vector_defaults(), PLACE)
-    return suites()[suite].load_and_inject_default_environment(places if is_attacked else {})
+    places = dict.fromkeys(load_suites()[suite].get_injection_vector_defaults(), PLACE)
+    return load_suites()[suite].load_and_inject_default_environment(places if is_attacked else {})
 
 
 @cache
-def suites() -> dict[str, Any]:
+def load_suites() -> dict[str, Any]:
     """Return AgentDojo's suites by name.
 
     Raises:
@@ -156,15 +156,15 @@ def suites() -> dict[str, Any]:
     return dict(loaded)
 
 
-def agentdojo() -> Suite:
+def make_agentdojo() -> Suite:
     """Return AgentDojo as a suite. Its parts are its own suites."""
     tools: dict[str, dict[str, SuiteTool]] = {}
-    for name, suite in suites().items():
-        tools[name] = {function.name: _tool(function) for function in suite.tools}
-    return Suite(tools, tasks, AgentDojoSituation)
+    for name, suite in load_suites().items():
+        tools[name] = {function.name: _build_tool(function) for function in suite.tools}
+    return Suite(tools, iterate_tasks, AgentDojoSituation)
 
 
-def _tool(function: Any) -> SuiteTool:
+def _build_tool(function: Any) -> SuiteTool:
     hints = get_type_hints(function.run)
     parameters: list[Parameter] = []
     for parameter in inspect.signature(function.run).parameters.values():
@@ -172,12 +172,14 @@ def _tool(function: Any) -> SuiteTool:
             continue
         has_default = parameter.default is not inspect.Parameter.empty
         default = repr(parameter.default) if has_default else None
-        parameters.append(Parameter(parameter.name, _annotation(hints[parameter.name]), default))
-    declaration = declaration_of(function.name)
+        parameters.append(
+            Parameter(parameter.name, _format_annotation(hints[parameter.name]), default)
+        )
+    declaration = declare_tool(function.name)
     return SuiteTool(function.name, function.full_docstring, tuple(parameters), declaration)
 
 
-def _annotation(hint: Any) -> str:
+def _format_annotation(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return "str"
     if isinstance(hint, type) and not hasattr(hint, "__args__"):
@@ -185,7 +187,7 @@ def _annotation(hint: Any) -> str:
     return str(hint)
 
 
-def tasks(names: Sequence[str], share: int) -> Iterator[Task]:
+def iterate_tasks(names: Sequence[str], share: int) -> Iterator[Task]:
     """Yield the tasks of these suites without an injection, then those with each injection.
 
     Args:
@@ -193,7 +195,7 @@ def tasks(names: Sequence[str], share: int) -> Iterator[Task]:
     """
     number = 0
     for name in names:
-        suite = suites()[name]
+        suite = load_suites()[name]
         pairs: list[tuple[str, str | None]] = []
         for user_task in suite.user_tasks:
             pairs.append((user_task, None))
@@ -205,22 +207,22 @@ def tasks(names: Sequence[str], share: int) -> Iterator[Task]:
                 yield Task(f"case-{number}", name, user_task, injection)
 
 
-def _functions_runtime() -> Any:
+def _import_functions_runtime() -> Any:
     return importlib.import_module("agentdojo.functions_runtime").FunctionsRuntime
 
 
-def _function_call() -> Any:
+def _import_function_call() -> Any:
     return importlib.import_module("agentdojo.functions_runtime").FunctionCall
 
 
-def _calls(task: Any, environment: Any) -> list[Call]:
+def _list_calls(task: Any, environment: Any) -> list[Call]:
     true_calls = task.ground_truth(environment.model_copy(deep=True))
     return [(call.function, dict(call.args)) for call in true_calls]
 
 
-def _as_text(value: Any) -> str:
+def _convert_to_text(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return "\n".join(map(_as_text, value))
+        return "\n".join(map(_convert_to_text, value))
     if hasattr(value, "model_dump_json"):
         return str(value.model_dump_json())
     return str(value)
@@ -268,7 +270,7 @@ _PUBLIC_PARTS = ("_hotels", "_restaurants", "_car_", "_flight_", "restaurant_ope
 _PUBLIC = {"get_current_day", "get_rating_reviews_for_car_rental"}
 
 
-def declaration_of(tool: str) -> Declaration:
+def declare_tool(tool: str) -> Declaration:
     """Return the declaration of a tool. An unknown tool is a private source that only reads."""
     if tool in _SENDING:
         return SENDS
@@ -284,6 +286,6 @@ def find_undeclared_tools(tools: Collection[str]) -> set[str]:
     reading = ("get_", "search_", "read_", "list_", "check_")
     undeclared_tools: set[str] = set()
     for tool in tools:
-        if not declaration_of(tool).has_effect and not tool.startswith(reading):
+        if not declare_tool(tool).has_effect and not tool.startswith(reading):
             undeclared_tools.add(tool)
     return undeclared_tools

@@ -61,7 +61,7 @@ _TYPES = {
 """Python types of the suite's types."""
 
 
-def _arguments(source: str) -> object:
+def _parse_arguments(source: str) -> object:
     """Return the value of a Python dictionary's source text, which the suite's files contain."""
     try:
         return ast.literal_eval(source)
@@ -69,7 +69,7 @@ def _arguments(source: str) -> object:
         raise ValueError("not the source text of a dictionary") from error
 
 
-Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_parse_arguments)]
 
 
 class SuiteCase(BaseModel):
@@ -91,7 +91,7 @@ class SuiteCase(BaseModel):
         """The call that does the user's task."""
         arguments: dict[str, Any] = {}
         for name, value in self.parameters.items():
-            arguments[_python_name(name)] = value
+            arguments[_make_python_name(name)] = value
         return self.user_tool, arguments
 
 
@@ -139,11 +139,11 @@ class InjecAgentSituation:
         """The attacker's instruction; empty without an attack."""
         return self._case.instruction if self._is_attacked else ""
 
-    def benign_calls(self) -> list[Call]:
+    def list_benign_calls(self) -> list[Call]:
         """Return the call that does the user's task."""
         return [self._case.user_call]
 
-    def calls_of_attack(self) -> list[Call]:
+    def list_calls_of_attack(self) -> list[Call]:
         """Return a call of each of the attacker's tools. The last call sends what the calls
         before it returned.
         """
@@ -152,14 +152,14 @@ class InjecAgentSituation:
             return calls
         stolen = ""
         for tool in self._case.attacker_tools:
-            calls.append((tool, self._tools.arguments(tool, self._case.instruction, stolen)))
-            stolen = self._tools.result_of(tool)
+            calls.append((tool, self._tools.build_arguments(tool, self._case.instruction, stolen)))
+            stolen = self._tools.get_result(tool)
         return calls
 
     def answer(self, obeys: bool) -> str:
         """Return the result of the user's tool. An attack demands no words of the answer."""
         del obeys
-        return self._harmless_result()
+        return self._build_harmless_result()
 
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return the text that the suite has for a call, and True."""
@@ -168,11 +168,11 @@ class InjecAgentSituation:
             self._is_task_done = True
             if self._is_attacked:
                 return self._case.response, True
-            return self._harmless_result(), True
+            return self._build_harmless_result(), True
         self._called_tools.add(tool)
-        return self._tools.result_of(tool), True
+        return self._tools.get_result(tool), True
 
-    def _harmless_result(self) -> str:
+    def _build_harmless_result(self) -> str:
         return self._case.template.replace(_PLACE, _HARMLESS)
 
     def is_task_done(self, answer: str) -> bool:
@@ -196,7 +196,7 @@ class Tools:
         for call, result in results.items():
             self._results.setdefault(call.removeprefix("(").partition(",")[0], result)
 
-    def tool(self, name: str) -> SuiteTool:
+    def build_tool(self, name: str) -> SuiteTool:
         """Return a tool for the tool file.
 
         Raises:
@@ -209,20 +209,20 @@ class Tools:
         parameters: list[Parameter] = []
         for parameter in sorted(listing.parameters, key=lambda each: not each.required):
             annotation = _TYPES[parameter.type]
-            python_name = _python_name(parameter.name)
+            python_name = _make_python_name(parameter.name)
             lines.append(f"    {python_name}: {parameter.description}")
             if parameter.required:
                 parameters.append(Parameter(python_name, annotation, None))
             else:
                 parameters.append(Parameter(python_name, f"{annotation} | None", "None"))
         doc = "\n".join(lines if parameters else lines[:1])
-        return SuiteTool(name, doc, tuple(parameters), declaration_of(listing.name))
+        return SuiteTool(name, doc, tuple(parameters), declare_tool(listing.name))
 
-    def result_of(self, name: str) -> str:
+    def get_result(self, name: str) -> str:
         """Return the first result that the suite recorded for a tool."""
         return self._results.get(name, "Done.")
 
-    def arguments(self, name: str, instruction: str, stolen: str) -> dict[str, Any]:
+    def build_arguments(self, name: str, instruction: str, stolen: str) -> dict[str, Any]:
         """Return the arguments of an obedient model for a tool.
 
         A text is the mail address in the instruction, or else the whole instruction. `body` is
@@ -241,13 +241,13 @@ class Tools:
         arguments: dict[str, Any] = {}
         for parameter in self._listed[name].parameters:
             if parameter.required:
-                arguments[_python_name(parameter.name)] = values[parameter.type]
+                arguments[_make_python_name(parameter.name)] = values[parameter.type]
         if stolen and "body" in arguments:
             arguments["body"] = stolen
         return arguments
 
 
-def injecagent(folder: Path) -> Suite:
+def make_injecagent(folder: Path) -> Suite:
     """Return InjecAgent as a suite.
 
     Args:
@@ -267,14 +267,14 @@ def injecagent(folder: Path) -> Suite:
         names: set[str] = set()
         for case in cases[part]:
             names |= {case.user_tool, *case.attacker_tools}
-        tools_by_part[part] = {name: tools.tool(name) for name in sorted(names)}
+        tools_by_part[part] = {name: tools.build_tool(name) for name in sorted(names)}
 
-    def situation(task: Task) -> InjecAgentSituation:
+    def make_situation(task: Task) -> InjecAgentSituation:
         number = int(task.injection or task.user_task)
         is_attacked = task.injection is not None
         return InjecAgentSituation(cases[task.part][number], is_attacked=is_attacked, tools=tools)
 
-    def tasks(parts: Sequence[str], share: int) -> Iterator[Task]:
+    def iterate_tasks(parts: Sequence[str], share: int) -> Iterator[Task]:
         number = 0
         for part in parts:
             numbered_cases = list(enumerate(cases[part]))
@@ -290,7 +290,7 @@ def injecagent(folder: Path) -> Suite:
                 if injection is None or number % share == 0:
                     yield Task(f"case-{number}", part, str(position), injection)
 
-    return Suite(tools_by_part, tasks, situation)
+    return Suite(tools_by_part, iterate_tasks, make_situation)
 
 
 def _read(folder: Path, name: str, kind: type[Content]) -> Content:
@@ -305,7 +305,7 @@ def _read(folder: Path, name: str, kind: type[Content]) -> Content:
         ) from error
 
 
-def _python_name(name: str) -> str:
+def _make_python_name(name: str) -> str:
     """Return the name of a parameter for Python, which reserves names such as `from`."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
@@ -326,7 +326,7 @@ _PUBLIC = re.compile("ProductDetails|Reviews|Tweet|(Image|News|Video|Web)Search"
 """Words in the names of tools that read what everybody may see."""
 
 
-def declaration_of(name: str) -> Declaration:
+def declare_tool(name: str) -> Declaration:
     """Return the declaration of a tool.
 
     Args:

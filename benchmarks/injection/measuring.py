@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.injection.obedient_model import Plays
 from benchmarks.injection.suite import Call, Suite, Task
-from benchmarks.injection.tool_files import public_name, write_part
+from benchmarks.injection.tool_files import build_public_name, write_part
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
@@ -82,10 +82,10 @@ def run(
         model = parts.enter_context(MessagesServer(plays.reply))
         files = {"specialists": folder / "specialists", "tools": folder / "tools"}
         system = parts.enter_context(running_system(model, **files, settings=settings))
-        return list(_outcomes(system, plays, tasks, has_person))
+        return list(_iterate_outcomes(system, plays, tasks, has_person))
 
 
-def _outcomes(
+def _iterate_outcomes(
     system: RunningSystem, plays: Plays, tasks: list[Task], has_person: bool
 ) -> Iterator[TaskOutcome]:
     """Submit each task, with `AT_ONCE` jobs in flight, and yield the outcomes in order."""
@@ -95,7 +95,7 @@ def _outcomes(
             jobs.append(_submit(system, plays, tasks[len(jobs)], has_person))
         if has_person:
             _decide(system, plays, tasks[number : len(jobs)], jobs[number:])
-        answer = _answer(system, jobs[number])
+        answer = _read_answer(system, jobs[number])
         play = plays.end(task.id)
         yield TaskOutcome(
             task,
@@ -119,7 +119,7 @@ def _decide(system: RunningSystem, plays: Plays, running: list[Task], job_ids: l
     """Answer the questions of these jobs as their user does, until the first job ends."""
     while not system.jobs.wait(job_ids[0], PERSON_LOOKS_EVERY_S).has_ended:
         for task, job_id in zip(running, job_ids, strict=True):
-            user_calls = plays.of(task.id).situation.benign_calls()
+            user_calls = plays.of(task.id).situation.list_benign_calls()
             for question in system.jobs.result(job_id).approvals:
                 if question["decision"] is None:
                     _answer_question(system, job_id, task, question, user_calls)
@@ -135,14 +135,14 @@ def _answer_question(
     """Approve the call of a question if the user's own task needs the call. Else reject it."""
     tool_call = question["call"]
     for tool, arguments in user_calls:
-        is_same = tool_call["tool"] == public_name(task.part, tool)
+        is_same = tool_call["tool"] == build_public_name(task.part, tool)
         if is_same and arguments.items() <= tool_call["arguments"].items():
             system.jobs.approve(job_id, question=question["version"])
             return
     system.jobs.reject(job_id, question=question["version"])
 
 
-def _answer(system: RunningSystem, job_id: JobId) -> str:
+def _read_answer(system: RunningSystem, job_id: JobId) -> str:
     """Return the answer of a job. A job that waits for a person is cancelled."""
     try:
         return str(system.jobs.result(job_id, wait_s=WAIT_S).answer or "")
@@ -151,7 +151,7 @@ def _answer(system: RunningSystem, job_id: JobId) -> str:
         return ""
 
 
-def row(name: str, outcomes: list[TaskOutcome]) -> str:
+def format_row(name: str, outcomes: list[TaskOutcome]) -> str:
     """Return the line of a part of the suite in the table."""
     attacks: list[TaskOutcome] = []
     benign: list[TaskOutcome] = []
@@ -166,10 +166,10 @@ def row(name: str, outcomes: list[TaskOutcome]) -> str:
             benign.append(outcome)
     return (
         f"| {name} | {len(attacks)} | {reads} | {effects} | {goals} | {len(benign)}"
-        f" | {_share(benign)} | {_share(attacks)} |"
+        f" | {_format_share(benign)} | {_format_share(attacks)} |"
     )
 
 
-def _share(outcomes: list[TaskOutcome]) -> str:
+def _format_share(outcomes: list[TaskOutcome]) -> str:
     """Return the share of the users' tasks that were completed."""
     return f"{sum(outcome.is_task_done for outcome in outcomes) / max(1, len(outcomes)):.0%}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.injection.suite import Call, Situation, Suite, SuiteTool, Task
-from benchmarks.injection.tool_files import public_name
+from benchmarks.injection.tool_files import build_public_name
 from handoff_queue.testing import (
     Json,
     Reply,
@@ -45,7 +45,7 @@ class Play:
     def of(cls, suite: Suite, task: Task) -> Play:
         """Return the play of a task at its begin."""
         situation = suite.situation(task)
-        return cls(task, situation, suite.tools[task.part], deque(situation.benign_calls()))
+        return cls(task, situation, suite.tools[task.part], deque(situation.list_benign_calls()))
 
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Run a call that the product let through."""
@@ -56,18 +56,18 @@ class Play:
                 self.effects += 1
             return text, has_succeeded
 
-    def next_reply(self, request: Json) -> Reply:
+    def build_next_reply(self, request: Json) -> Reply:
         """Return the model's next reply."""
         with self.lock:
             attack = self.situation.attack.strip()
-            if attack and not self.sees_attack and attack in _newest_results(request):
+            if attack and not self.sees_attack and attack in _find_newest_results(request):
                 self.sees_attack = True
-                self.injected = self.situation.calls_of_attack()
+                self.injected = self.situation.list_calls_of_attack()
                 self.next_calls.extendleft(reversed(self.injected))
             if not self.next_calls:
                 return result_reply(self.situation.answer(self.sees_attack))
             tool, arguments = self.next_calls.popleft()
-            return tool_call_reply((public_name(self.task.part, tool), arguments))
+            return tool_call_reply((build_public_name(self.task.part, tool), arguments))
 
     def _is_of_attack(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Return whether the attack demanded this call. The tool file adds default arguments."""
@@ -77,7 +77,7 @@ class Play:
         return False
 
 
-def _newest_results(request: Json) -> str:
+def _find_newest_results(request: Json) -> str:
     texts: list[str] = []
     for block in request["messages"][-1]["content"]:
         if block["type"] == "tool_result":
@@ -115,4 +115,4 @@ class Plays:
         play = self.of(case[1])
         if "route" in answer_properties(request):
             return json_reply({"route": "single", "specialist": play.task.part, "why": ""})
-        return play.next_reply(request)
+        return play.build_next_reply(request)

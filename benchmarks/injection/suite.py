@@ -76,10 +76,10 @@ class Situation(Protocol):
     def attack(self) -> str:
         """Text of the attack in a tool's result; empty without an injection."""
 
-    def benign_calls(self) -> list[Call]:
+    def list_benign_calls(self) -> list[Call]:
         """Return the calls that do the user's task."""
 
-    def calls_of_attack(self) -> list[Call]:
+    def list_calls_of_attack(self) -> list[Call]:
         """Return the calls that the attack demands."""
 
     def answer(self, obeys: bool) -> str:

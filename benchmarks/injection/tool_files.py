@@ -49,18 +49,18 @@ def write_part(folder: Path, part: str, tools: Collection[SuiteTool], url: str) 
         (folder / kind).mkdir(parents=True, exist_ok=True)
     source = _HEAD.format(url=url).lstrip()
     for tool in tools:
-        source += _function(part, tool)
+        source += _format_function(part, tool)
     (folder / "tools" / f"{part}.py").write_text(source)
-    names = ", ".join(public_name(part, tool.name) for tool in tools)
+    names = ", ".join(build_public_name(part, tool.name) for tool in tools)
     (folder / "specialists" / f"{part}.md").write_text(_SPECIALIST.format(name=part, tools=names))
 
 
-def public_name(part: str, tool: str) -> str:
+def build_public_name(part: str, tool: str) -> str:
     """Return the name of a tool for the model. Two parts of a suite may have the same tool."""
     return f"{part}_{tool}"
 
 
-def _function(part: str, tool: SuiteTool) -> str:
+def _format_function(part: str, tool: SuiteTool) -> str:
     parameters, passed_arguments = ["context: CallContext"], [repr(tool.name)]
     for parameter in tool.parameters:
         default = "" if parameter.default is None else f" = {parameter.default}"
@@ -68,14 +68,14 @@ def _function(part: str, tool: SuiteTool) -> str:
         passed_arguments.append(f"{parameter.name}={parameter.name}")
     doc = tool.doc.replace("\\", "\\\\").replace('"""', "'''")
     return (
-        f"\n\n{_decorator(tool.declared)}\n"
-        f"def {public_name(part, tool.name)}({', '.join(parameters)}) -> str:\n"
+        f"\n\n{_format_decorator(tool.declared)}\n"
+        f"def {build_public_name(part, tool.name)}({', '.join(parameters)}) -> str:\n"
         f'    """{doc}"""\n'
         f"    return _run(context, {', '.join(passed_arguments)})\n"
     )
 
 
-def _decorator(declaration: Declaration) -> str:
+def _format_decorator(declaration: Declaration) -> str:
     """Return the marks of a tool, as an operator sets them."""
     marks = {
         "repeatable": not declaration.acts,

@@ -10,10 +10,10 @@ from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
     RoutedRequest,
+    compute_specialist_accuracy,
+    compute_way_accuracy,
     load_labels,
     route_requests,
-    specialist_accuracy,
-    way_accuracy,
 )
 
 
@@ -48,8 +48,8 @@ def main() -> None:
 def _print_row(part: str, name: str, results: list[RoutedRequest]) -> None:
     calls = sum(each.calls for each in results) / len(results)
     print(
-        f"| {len(results)} {part} | {name} | {way_accuracy(results):.1%} |"
-        f" {specialist_accuracy(results):.1%} | {calls:.2f} |"
+        f"| {len(results)} {part} | {name} | {compute_way_accuracy(results):.1%} |"
+        f" {compute_specialist_accuracy(results):.1%} | {calls:.2f} |"
     )
 
 

@@ -84,13 +84,13 @@ def load_labels() -> tuple[Labelled, ...]:
     return tuple(items)
 
 
-def always(route: Route) -> Callable[[Labelled], RoutedRequest]:
+def make_constant_router(route: Route) -> Callable[[Labelled], RoutedRequest]:
     """Return a router that gives every request the same route, without a call."""
     return lambda label: RoutedRequest(label, route)
 
 
-ALWAYS_SINGLE = always(Route(team=False, specialist=GENERALIST))
-ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
+ALWAYS_SINGLE = make_constant_router(Route(team=False, specialist=GENERALIST))
+ALWAYS_TEAM = make_constant_router(Route(team=True, specialist=GENERALIST))
 
 
 def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
@@ -100,7 +100,7 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
         built_in.append(Candidate(spec.name, spec.description, spec.tools))
     model = create_model(Settings(offline=True))
     for label in labels:
-        result = _result(
+        result = _build_result(
             label.request,
             [
                 *built_in,
@@ -115,22 +115,22 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
         yield RoutedRequest(label, Route.from_value(result.output), result.turns)
 
 
-def share(cases: Iterable[bool]) -> float:
+def compute_share(cases: Iterable[bool]) -> float:
     """Return the share of true cases, 0.0 to 1.0."""
     known = list(cases)
     return sum(known) / len(known)
 
 
-def way_accuracy(results: Iterable[RoutedRequest]) -> float:
-    return share(each.is_way_right for each in results)
+def compute_way_accuracy(results: Iterable[RoutedRequest]) -> float:
+    return compute_share(each.is_way_right for each in results)
 
 
-def specialist_accuracy(results: Iterable[RoutedRequest]) -> float:
+def compute_specialist_accuracy(results: Iterable[RoutedRequest]) -> float:
     """Return the accuracy for requests for one specialist."""
-    return share(each.is_specialist_right for each in results if not each.label.team)
+    return compute_share(each.is_specialist_right for each in results if not each.label.team)
 
 
-def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffResult:
+def _build_result(request: str, candidates: list[Candidate], model: Model) -> HandoffResult:
     spec = read_role("router")
     step = StepId(spec.name)
     handoff = AgentHandoff(

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arguments import one_or_more, seconds
+from benchmarks.arguments import parse_positive, parse_seconds
 from benchmarks.fleets import ROOT
 from benchmarks.small_model.messages_api import Exchange, SmallModelServer
 from benchmarks.small_model.model_process import small_model
-from benchmarks.small_model.reactions import agent_of, find_loop_texts, kind_of
+from benchmarks.small_model.reactions import find_loop_texts, get_agent, get_kind
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
@@ -65,17 +65,17 @@ class Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modes", nargs="+", type=Mode, choices=MODES, default=MODES)
-    parser.add_argument("--jobs", type=one_or_more, default=3, help="cases of the golden set")
+    parser.add_argument("--jobs", type=parse_positive, default=3, help="cases of the golden set")
     parser.add_argument("--cases", nargs="+", default=[], help="ids of the cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--max-output", type=one_or_more, default=300, help="tokens of a reply")
+    parser.add_argument("--max-output", type=parse_positive, default=300, help="tokens of a reply")
     parser.add_argument(
-        "--wait", type=seconds, default=900.0, help="seconds until a job is cancelled"
+        "--wait", type=parse_seconds, default=900.0, help="seconds until a job is cancelled"
     )
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
-    cases = _cases(parser, options.jobs, options.cases)
+    cases = _read_cases(parser, options.jobs, options.cases)
     outcomes: list[Outcome] = []
     with small_model(options.temperature) as model:
         server = SmallModelServer(model, options.seed, options.max_output, options.log)
@@ -83,14 +83,16 @@ def main() -> None:
             print(HEAD, flush=True)
             for mode in options.modes:
                 for case in cases:
-                    outcomes.append(_outcome(system, server, mode, case, options.wait))
+                    outcomes.append(_run_case(system, server, mode, case, options.wait))
                     print(outcomes[-1].row, flush=True)
     _print_reactions(outcomes)
     for violation in server.violations:
         print(f"a request broke a rule of the API: {violation}")
 
 
-def _cases(parser: argparse.ArgumentParser, count: int, ids: list[str]) -> list[dict[str, Any]]:
+def _read_cases(
+    parser: argparse.ArgumentParser, count: int, ids: list[str]
+) -> list[dict[str, Any]]:
     """Return the cases with these ids, or cases of all parts of the golden set."""
     lines = (EXAMPLES / "golden.jsonl").read_text().splitlines()
     cases = [json.loads(line) for line in lines]
@@ -103,7 +105,7 @@ def _cases(parser: argparse.ArgumentParser, count: int, ids: list[str]) -> list[
     return cases[:: max(1, len(cases) // count)][:count]
 
 
-def _outcome(
+def _run_case(
     system: RunningSystem, server: SmallModelServer, mode: Mode, case: dict[str, Any], wait_s: float
 ) -> Outcome:
     before = len(server.exchanges)
@@ -127,15 +129,15 @@ def _print_reactions(outcomes: list[Outcome]) -> None:
     notes: list[str] = []
     for outcome in outcomes:
         for exchange in outcome.exchanges:
-            agent = agent_of(exchange.request)
-            repairs += [f"{agent}: {kind_of(text)}" for text in find_loop_texts(exchange.request)]
+            agent = get_agent(exchange.request)
+            repairs += [f"{agent}: {get_kind(text)}" for text in find_loop_texts(exchange.request)]
             if exchange.error:
-                errors.append(f"request refused: {kind_of(exchange.error)}")
+                errors.append(f"request refused: {get_kind(exchange.error)}")
         for result in outcome.result.results:
             if result["error"]:
-                errors.append(f"{result['status']}: {kind_of(result['error'])}")
-            notes += map(kind_of, result["notes"])
-        notes += map(kind_of, outcome.result.notes)
+                errors.append(f"{result['status']}: {get_kind(result['error'])}")
+            notes += map(get_kind, result["notes"])
+        notes += map(get_kind, outcome.result.notes)
     _print_counts("What the agents sent back to the model", repairs)
     _print_counts("Errors of handoffs", errors)
     _print_counts("Notes to the user", notes)

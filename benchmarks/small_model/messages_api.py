@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.small_model.model_process import SmallModel
 from handoff_queue.testing.messages_server import MessagesServer, lower_case_headers
 from handoff_queue.testing.replies import Json, Reply
-from handoff_queue.testing.request_rules import blocks_of, header_violations, violations
+from handoff_queue.testing.request_rules import find_header_violations, find_violations, get_blocks
 
 WINDOW_TOKENS = 8_192
 MAX_CALLS = 4
@@ -75,9 +75,12 @@ class SmallModelServer(MessagesServer):
         exchange = Exchange(request)
         with self._lock:
             self.exchanges.append(exchange)
-        problems = [*header_violations(lower_case_headers(connection)), *violations(request)]
+        problems = [
+            *find_header_violations(lower_case_headers(connection)),
+            *find_violations(request),
+        ]
         self.violations += problems
-        prompt = "" if problems else prompt_of(request)
+        prompt = "" if problems else build_prompt(request)
         exchange.input_tokens = self._model.count(prompt)
         room = WINDOW_TOKENS - exchange.input_tokens - 8
         if room < 1:
@@ -89,7 +92,7 @@ class SmallModelServer(MessagesServer):
                 exchange.error = problems[0]
                 _send_error(connection, problems[0])
             else:
-                self._reply(connection, exchange, prompt, min(room, self._max_output))
+                self._send_reply(connection, exchange, prompt, min(room, self._max_output))
         except (BrokenPipeError, ConnectionResetError):
             pass
         connection.close_connection = True
@@ -98,17 +101,17 @@ class SmallModelServer(MessagesServer):
             with self._lock, self._log.open("a") as file:
                 file.write(json.dumps(asdict(exchange)) + "\n")
 
-    def _reply(
+    def _send_reply(
         self, connection: BaseHTTPRequestHandler, exchange: Exchange, prompt: str, room: int
     ) -> None:
         request = exchange.request
         room = min(room, request["max_tokens"])
         seed = zlib.crc32(prompt.encode(), self._seed)
-        events = _reply_events(self._model, exchange, prompt, room, seed)
+        events = _iterate_reply_events(self._model, exchange, prompt, room, seed)
         if not request.get("stream"):
             for _ in events:
                 pass
-            _send_json(connection, 200, _message(exchange, exchange.blocks))
+            _send_json(connection, 200, _build_message(exchange, exchange.blocks))
             return
         connection.send_response(200)
         connection.send_header("content-type", "text/event-stream")
@@ -143,33 +146,33 @@ def _with_pings(events: Iterable[Json]) -> Iterator[Json]:
         yield event
 
 
-def prompt_of(request: Json) -> str:
+def build_prompt(request: Json) -> str:
     """Return the prompt of a request in the chat format of the model."""
-    system = _text_of(request.get("system", ""))
-    tools = _tools(request)
+    system = _convert_content(request.get("system", ""))
+    tools = _list_tools(request)
     if tools:
         lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
         system += (
             f"\n\nTools:\n{lines}\n\nBegin the reply with {CALL} to call a tool, or"
             f" with {ANSWER} to answer."
         )
-    schema = schema_of(request)
+    schema = find_schema(request)
     if schema is not None:
         system += f"\n\nAnswer with JSON of this schema: {json.dumps(schema)}"
     turns = [_TURN.format(role="system", text=system)]
     for message in request["messages"]:
-        text = "\n".join(filter(None, map(_text_of_block, blocks_of(message))))
+        text = "\n".join(filter(None, map(_convert_block, get_blocks(message))))
         turns.append(_TURN.format(role=message["role"], text=text))
     return "".join(turns) + "<|im_start|>assistant\n"
 
 
-def schema_of(request: Json) -> Json | None:
+def find_schema(request: Json) -> Json | None:
     """Return the schema of the answer that a request asks for; None: text."""
     schema: Json | None = request.get("output_config", {}).get("format", {}).get("schema")
     return schema
 
 
-def _tools(request: Json) -> list[Json]:
+def _list_tools(request: Json) -> list[Json]:
     """Return the name, the description and the schema of the tools that the model may call."""
     if request.get("tool_choice", {}).get("type") == "none":
         return []
@@ -182,13 +185,13 @@ def _tools(request: Json) -> list[Json]:
     return tools
 
 
-def _text_of(content: Any) -> str:
+def _convert_content(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block.get("text", "") for block in content)
 
 
-def _text_of_block(block: Json) -> str:
+def _convert_block(block: Json) -> str:
     match block["type"]:
         case "text":
             return str(block["text"])
@@ -196,7 +199,7 @@ def _text_of_block(block: Json) -> str:
             call = {"name": block["name"], "arguments": block["input"]}
             return f"{CALL}{json.dumps(call, ensure_ascii=False)}</tool_call>"
         case "tool_result":
-            return f"<tool_response>{_text_of(block.get('content', ''))}</tool_response>"
+            return f"<tool_response>{_convert_content(block.get('content', ''))}</tool_response>"
         case _:
             return ""
 
@@ -234,7 +237,7 @@ class _Writer:
         if block["type"] == "text":
             block["text"] = text
         else:
-            block["input"] = _object_of(text)
+            block["input"] = _parse_arguments(text)
         yield {"type": "content_block_stop", "index": index}
 
     def begin(self, block: Json) -> Json:
@@ -243,7 +246,7 @@ class _Writer:
         return {"type": "content_block_start", "index": index, "content_block": dict(block)}
 
 
-def _object_of(text: str) -> Any:
+def _parse_arguments(text: str) -> Any:
     """Return the arguments of a call. Cut arguments stay text."""
     try:
         return json.loads(text)
@@ -251,16 +254,16 @@ def _object_of(text: str) -> Any:
         return text
 
 
-def _reply_events(
+def _iterate_reply_events(
     model: SmallModel, exchange: Exchange, prompt: str, room: int, seed: int
 ) -> Iterator[Json]:
     request = exchange.request
-    start = {**_message(exchange, []), "stop_reason": None}
+    start = {**_build_message(exchange, []), "stop_reason": None}
     yield {"type": "message_start", "message": start}
     yield {"type": "ping"}
     writer = _Writer(model, exchange, prompt, room, seed)
     tools = {tool["name"]: tool for tool in request.get("tools", []) if "input_schema" in tool}
-    options = _options(request)
+    options = _list_options(request)
     for _ in range(MAX_CALLS):
         if not tools or writer.choose(options) != CALL:
             break
@@ -274,7 +277,7 @@ def _reply_events(
         exchange.stop_reason = ""
         options = [CALL, END]
     if not exchange.blocks:
-        schema = schema_of(request)
+        schema = find_schema(request)
         rule: Json = {"stop": ["</answer>"]} if schema is None else {"json_schema": schema}
         yield writer.begin({"type": "text", "text": ""})
         yield from writer.write("text_delta", "text", **rule)
@@ -287,7 +290,7 @@ def _reply_events(
     yield {"type": "message_stop"}
 
 
-def _options(request: Json) -> list[str]:
+def _list_options(request: Json) -> list[str]:
     match request.get("tool_choice", {}).get("type"):
         case "none":
             return [ANSWER]
@@ -313,7 +316,7 @@ def _write_call(writer: _Writer, tools: dict[str, Json]) -> Iterator[Json]:
     writer.prompt += "}"
 
 
-def _message(exchange: Exchange, blocks: list[Json]) -> Json:
+def _build_message(exchange: Exchange, blocks: list[Json]) -> Json:
     return {
         "id": "msg_small",
         "type": "message",

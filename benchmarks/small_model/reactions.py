@@ -25,12 +25,12 @@ def find_loop_texts(request: Json) -> list[str]:
     return [text for text in texts if text.startswith((UNUSABLE, TOO_LONG, LAST_TURN))]
 
 
-def kind_of(text: str) -> str:
+def get_kind(text: str) -> str:
     """Return a text without its quotes and numbers, so that equal kinds are equal texts."""
     return _NUMBER.sub("N", _QUOTED.sub("...", " ".join(text.split())))[:MAX_KIND_CHARS]
 
 
-def agent_of(request: Json) -> str:
+def get_agent(request: Json) -> str:
     """Return the beginning of the system prompt, which names the agent."""
     system = request.get("system", "")
     text = system if isinstance(system, str) else system[0]["text"]

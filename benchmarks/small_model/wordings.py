@@ -11,9 +11,9 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from benchmarks.small_model.__main__ import EXAMPLES
-from benchmarks.small_model.messages_api import prompt_of
+from benchmarks.small_model.messages_api import build_prompt
 from benchmarks.small_model.model_process import SmallModel, small_model
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
@@ -61,7 +61,7 @@ class _Question:
     answer_format: EnvelopeFormat
 
 
-def _question(path: str, task: str, form: AnswerForm) -> _Question:
+def _build_question(path: str, task: str, form: AnswerForm) -> _Question:
     text = (EXAMPLES / "vector-databases" / path).read_text()
     digest = compute_digest(text)
     document = Document(path=path, digest=digest, media_type="text/markdown", chars=len(text))
@@ -87,11 +87,11 @@ def _question(path: str, task: str, form: AnswerForm) -> _Question:
     return _Question(opening.system.text, opening.message, answer_format)
 
 
-def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
+def _count_answers(model: SmallModel, wording: str, replies: int) -> Counter[str]:
     counts = Counter[str]()
     form = AnswerForm.ENVELOPE if wording == ENVELOPE else AnswerForm.MARKDOWN
     for path, task in QUESTIONS.items():
-        question = _question(path, task, form)
+        question = _build_question(path, task, form)
         rules = WORDINGS.get(wording, NOTE_RULES)
         system = question.system.replace(NOTE_RULES, rules)
         request: Json = {"system": system, "messages": [question.message]}
@@ -99,7 +99,7 @@ def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
         if question.answer_format.schema is not None:
             rule["json_schema"] = question.answer_format.schema
             request["output_config"] = {"format": {"schema": question.answer_format.schema}}
-        prompt = prompt_of(request)
+        prompt = build_prompt(request)
         for seed in range(replies):
             pieces = model.complete(prompt, MAX_TOKENS, seed, **rule)
             text = "".join(piece.text for piece in pieces)
@@ -118,7 +118,9 @@ def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--replies", type=one_or_more, default=10, help="replies to each question")
+    parser.add_argument(
+        "--replies", type=parse_positive, default=10, help="replies to each question"
+    )
     parser.add_argument("--temperature", type=float, default=0.7)
     names = [*WORDINGS, ENVELOPE]
     parser.add_argument("--wordings", nargs="+", choices=names, default=names)
@@ -126,7 +128,7 @@ def main() -> None:
     print(f"{HEAD}\n|---|---|---|---|---|---|", flush=True)
     with small_model(options.temperature) as model:
         for name in options.wordings:
-            counts = _counts(model, name, options.replies)
+            counts = _count_answers(model, name, options.replies)
             keys = ("replies", "proofs", "accepted", "checked", "abridged")
             print(f"| {name} | {' | '.join(str(counts[key]) for key in keys)} |", flush=True)
 

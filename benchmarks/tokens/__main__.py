@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.arguments import names_with, zero_or_more
+from benchmarks.arguments import filter_names, parse_not_negative
 from benchmarks.fleets import BENCH, ROOT
 from benchmarks.tokens import scripts, this_project
 from benchmarks.tokens.by_hand import AGENT, WORKERS, WRITER, Loop
 from benchmarks.tokens.estimate import PartOf
-from benchmarks.tokens.jobs import all_jobs
+from benchmarks.tokens.jobs import list_jobs
 from benchmarks.tokens.prompt_cache import MIN_TOKENS
 from benchmarks.tokens.server import CountingServer, SystemSpending
 from handoff_queue.shared.agent.prices import Prices
@@ -76,7 +76,7 @@ class MeasuredRow:
         return (self.spending.usage.cost_microusd or 0) / MICROUSD
 
 
-def _this_project(
+def _make_this_project(
     mode: Mode, runner: str | None = None, *, has_review: bool = True
 ) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
@@ -87,7 +87,7 @@ def _this_project(
         name += NO_REVIEW
     return ComparedSystem(
         name,
-        scripts.answer_of_this_project,
+        scripts.answer_as_this_project,
         run,
         is_team=mode is not Mode.SINGLE,
         is_this_project=True,
@@ -96,15 +96,17 @@ def _this_project(
     )
 
 
-def _own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
+def _make_own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
     """Return the row with the instructions and the tool of the agents that are written by hand."""
     tools_line = "tools: [read_document]"
-    files = {"assistant": this_project.own_specialist("assistant", AGENT, tools_line)}
+    files = {"assistant": this_project.format_specialist("assistant", AGENT, tools_line)}
     name = "this project, single, own specialist"
     if mode is Mode.TEAM:
         files = {
-            "worker": this_project.own_specialist("worker", WORKERS, tools_line),
-            "author": this_project.own_specialist("author", WRITER, "tools: []", "claims: false"),
+            "worker": this_project.format_specialist("worker", WORKERS, tools_line),
+            "author": this_project.format_specialist(
+                "author", WRITER, "tools: []", "claims: false"
+            ),
         }
         name = OWN_TEAM
     if not has_review:
@@ -115,7 +117,7 @@ def _own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
 
     return ComparedSystem(
         name,
-        scripts.answer_of_this_project,
+        scripts.answer_as_this_project,
         run,
         is_team=mode is Mode.TEAM,
         is_this_project=True,
@@ -124,31 +126,33 @@ def _own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
     )
 
 
-def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -> ComparedSystem:
+def _make_hand_written(
+    *, is_team: bool, has_cache: bool, has_review: bool = False
+) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=has_cache)
         if not is_team:
-            return list(map(loop.run_alone, all_jobs()))
-        return [loop.run_team(job, has_review=has_review) for job in all_jobs()]
+            return list(map(loop.run_alone, list_jobs()))
+        return [loop.run_team(job, has_review=has_review) for job in list_jobs()]
 
     name = "by hand, " + ("team" if is_team else "one agent") + (", cached" if has_cache else "")
     if has_review:
         name += " with review"
-    script = scripts.answer_of_hand_written_team if is_team else scripts.answer_of_one_agent
+    script = scripts.answer_as_hand_written_team if is_team else scripts.answer_as_one_agent
     return ComparedSystem(name, script, run, is_team=is_team, has_review=has_review)
 
 
-def _with_documents() -> ComparedSystem:
+def _make_with_documents() -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=False)
-        return list(map(loop.run_with_documents, all_jobs()))
+        return list(map(loop.run_with_documents, list_jobs()))
 
     return ComparedSystem(
-        "by hand, one agent, documents in the prompt", scripts.answer_of_one_agent, run
+        "by hand, one agent, documents in the prompt", scripts.answer_as_one_agent, run
     )
 
 
-def _other_framework(
+def _make_other_framework(
     name: str, script: Script, package: str, *command: str, is_team: bool
 ) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
@@ -169,39 +173,39 @@ def _other_framework(
 
 
 SYSTEMS = (
-    _this_project(Mode.SINGLE),
-    _this_project(Mode.AUTO),
-    _this_project(Mode.TEAM),
-    _this_project(Mode.TEAM, has_review=False),
-    _this_project(Mode.ADAPTIVE),
-    _own_specialists(Mode.SINGLE),
-    _own_specialists(Mode.TEAM),
-    _own_specialists(Mode.TEAM, has_review=False),
-    _this_project(Mode.SINGLE, "agent-sdk"),
-    _this_project(Mode.TEAM, "agent-sdk"),
-    _hand_written(is_team=False, has_cache=False),
-    _hand_written(is_team=False, has_cache=True),
-    _with_documents(),
-    _hand_written(is_team=True, has_cache=False),
-    _hand_written(is_team=True, has_cache=True),
-    _hand_written(is_team=True, has_cache=False, has_review=True),
-    _other_framework(
+    _make_this_project(Mode.SINGLE),
+    _make_this_project(Mode.AUTO),
+    _make_this_project(Mode.TEAM),
+    _make_this_project(Mode.TEAM, has_review=False),
+    _make_this_project(Mode.ADAPTIVE),
+    _make_own_specialists(Mode.SINGLE),
+    _make_own_specialists(Mode.TEAM),
+    _make_own_specialists(Mode.TEAM, has_review=False),
+    _make_this_project(Mode.SINGLE, "agent-sdk"),
+    _make_this_project(Mode.TEAM, "agent-sdk"),
+    _make_hand_written(is_team=False, has_cache=False),
+    _make_hand_written(is_team=False, has_cache=True),
+    _make_with_documents(),
+    _make_hand_written(is_team=True, has_cache=False),
+    _make_hand_written(is_team=True, has_cache=True),
+    _make_hand_written(is_team=True, has_cache=False, has_review=True),
+    _make_other_framework(
         "LangGraph supervisor",
-        scripts.answer_of_langgraph,
+        scripts.answer_as_langgraph,
         "langgraph_supervisor",
         "langgraph_supervisor_jobs",
         is_team=True,
     ),
-    _other_framework(
+    _make_other_framework(
         "Claude Agent SDK, one agent",
-        scripts.answer_of_agent_sdk,
+        scripts.answer_as_agent_sdk,
         "claude_agent_sdk",
         "agent_sdk_jobs",
         is_team=False,
     ),
-    _other_framework(
+    _make_other_framework(
         "Claude Agent SDK, subagents",
-        scripts.answer_of_agent_sdk,
+        scripts.answer_as_agent_sdk,
         "claude_agent_sdk",
         "agent_sdk_jobs",
         "team",
@@ -233,13 +237,13 @@ def measure(
         began = time.perf_counter()
         answers = system.run(server, model)
         took_s = time.perf_counter() - began
-    for job, answer in zip(all_jobs(), answers, strict=True):
-        if missing := job.missing_in(answer):
+    for job, answer in zip(list_jobs(), answers, strict=True):
+        if missing := job.find_missing(answer):
             raise SystemExit(f"{system.name}: {job.request}: not in the answer: {missing[0]}")
     return MeasuredRow(system, server.spending, took_s)
 
 
-def table(rows: Iterable[MeasuredRow]) -> list[str]:
+def format_table(rows: Iterable[MeasuredRow]) -> list[str]:
     lines = [
         "| system | calls | input | of it cached | output | USD | s |",
         "|---|---|---|---|---|---|---|",
@@ -254,7 +258,7 @@ def table(rows: Iterable[MeasuredRow]) -> list[str]:
     return lines
 
 
-def table_of_parts(rows: Iterable[MeasuredRow]) -> list[str]:
+def format_table_of_parts(rows: Iterable[MeasuredRow]) -> list[str]:
     """Return a table with the input tokens of each part of the requests."""
     lines = [
         f"| input tokens | {' | '.join(part.value for part in PartOf)} |",
@@ -268,7 +272,7 @@ def table_of_parts(rows: Iterable[MeasuredRow]) -> list[str]:
     return lines
 
 
-def targets(rows: Sequence[MeasuredRow]) -> list[str]:
+def format_targets(rows: Sequence[MeasuredRow]) -> list[str]:
     """Return the lines of the targets, as far as the rows allow it. A row is compared with other
     systems of its kind: one agent, a team, or a team with a review.
     """
@@ -311,7 +315,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--min-cached",
-        type=zero_or_more,
+        type=parse_not_negative,
         default=MIN_TOKENS,
         help="the shortest prefix in tokens that the prompt cache holds",
     )
@@ -321,7 +325,7 @@ def main() -> None:
     options = parser.parse_args()
     if Prices().compute_microusd(NOTHING_USED, options.model) is None:
         parser.error(f"--model: the prices of {options.model!r} are not known: name another model")
-    names = names_with(parser, "--rows", options.rows, [system.name for system in SYSTEMS])
+    names = filter_names(parser, "--rows", options.rows, [system.name for system in SYSTEMS])
     rows: list[MeasuredRow] = []
     for system in SYSTEMS:
         if system.name not in names:
@@ -337,7 +341,11 @@ def main() -> None:
         f"{options.model}, cached prefixes of at least {options.min_cached} tokens, the cache of"
         f" each row {start}\n"
     )
-    print("\n".join([*table(rows), "", *table_of_parts(rows), "", *targets(rows)]))
+    print(
+        "\n".join(
+            [*format_table(rows), "", *format_table_of_parts(rows), "", *format_targets(rows)]
+        )
+    )
 
 
 if __name__ == "__main__":

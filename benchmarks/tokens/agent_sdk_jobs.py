@@ -23,7 +23,7 @@ from claude_agent_sdk import (
 )
 
 from benchmarks.tokens.by_hand import AGENT, WORKERS
-from benchmarks.tokens.jobs import Job, all_jobs
+from benchmarks.tokens.jobs import Job, list_jobs
 
 LEADER = (
     "You lead a team. Give the facts of each document to a `worker`, all at once. Then write one"
@@ -47,7 +47,7 @@ async def run(job: Job, url: str, model: str, *, is_team: bool, folder: str) -> 
         tools=["Agent"] if is_team else [],
         allowed_tools=[READ, "Agent"],
         mcp_servers={"docs": create_sdk_mcp_server("docs", tools=[read_document])},
-        agents=_workers() if is_team else None,
+        agents=_define_workers() if is_team else None,
         permission_mode="bypassPermissions",
         setting_sources=[],
         cwd=folder,
@@ -68,7 +68,7 @@ async def run(job: Job, url: str, model: str, *, is_team: bool, folder: str) -> 
     return answer
 
 
-def _workers() -> dict[str, AgentDefinition]:
+def _define_workers() -> dict[str, AgentDefinition]:
     worker = AgentDefinition(
         description="Reports the facts of one document.", prompt=WORKERS, tools=[READ]
     )
@@ -78,7 +78,7 @@ def _workers() -> dict[str, AgentDefinition]:
 async def run_all(url: str, model: str, *, is_team: bool) -> list[str]:
     answers: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        for job in all_jobs():
+        for job in list_jobs():
             answers.append(await run(job, url, model, is_team=is_team, folder=folder))
     return answers
 

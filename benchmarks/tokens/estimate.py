@@ -34,17 +34,17 @@ class PartOf(StrEnum):
     """Everything that the previous request of the same conversation contained, and its reply."""
 
 
-def tokens_in(value: Any) -> int:
+def estimate_tokens(value: Any) -> int:
     """Return the estimated tokens of a text, or of the JSON text of another value."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return len(_PIECE.findall(value))
 
 
-def parts_of(request: Json) -> Counter[PartOf]:
+def estimate_parts(request: Json) -> Counter[PartOf]:
     """Return the tokens of a request by part."""
     counts: Counter[PartOf] = Counter()
-    for part, tokens in _head(request):
+    for part, tokens in _estimate_head(request):
         counts[part] += tokens
     messages = request["messages"]
     replies = []
@@ -53,35 +53,35 @@ def parts_of(request: Json) -> Counter[PartOf]:
             replies.append(n)
     if not replies:
         for message in messages:
-            counts[PartOf.HANDOFF] += _tokens_of_content(message["content"])
+            counts[PartOf.HANDOFF] += _estimate_content(message["content"])
         return counts
     counts = Counter({PartOf.REPETITION: counts.total()})
     for number, message in enumerate(messages):
-        tokens = _tokens_of_content(message["content"])
+        tokens = _estimate_content(message["content"])
         is_new = number > replies[-1]
         counts[PartOf.TOOL_RESULTS if is_new else PartOf.REPETITION] += tokens
     return counts
 
 
-def texts_of_system(request: Json) -> list[str]:
+def list_system_texts(request: Json) -> list[str]:
     system = request.get("system") or []
     if isinstance(system, str):
         return [system]
     return [str(block.get("text", "")) for block in system]
 
 
-def _head(request: Json) -> Iterator[tuple[PartOf, int]]:
-    system = "\n\n".join(texts_of_system(request))
+def _estimate_head(request: Json) -> Iterator[tuple[PartOf, int]]:
+    system = "\n\n".join(list_system_texts(request))
     system, form_heading, form = system.partition(SPECIALIST_FORM)
     system, rules_heading, rules = system.partition(SPECIALIST_RULES)
-    yield PartOf.INSTRUCTIONS, tokens_in(system)
-    yield PartOf.RULES, tokens_in(rules_heading + rules)
-    yield PartOf.SCHEMA, tokens_in(form_heading + form)
+    yield PartOf.INSTRUCTIONS, estimate_tokens(system)
+    yield PartOf.RULES, estimate_tokens(rules_heading + rules)
+    yield PartOf.SCHEMA, estimate_tokens(form_heading + form)
     answer_format = request.get("output_config", {}).get("format")
     if answer_format:
-        yield PartOf.SCHEMA, tokens_in(answer_format["schema"])
+        yield PartOf.SCHEMA, estimate_tokens(answer_format["schema"])
     for tool in request.get("tools") or ():
-        yield PartOf.TOOLS, tokens_in(without_marks(tool))
+        yield PartOf.TOOLS, estimate_tokens(without_marks(tool))
 
 
 def without_marks(block: Json) -> Json:
@@ -89,26 +89,26 @@ def without_marks(block: Json) -> Json:
     return {key: value for key, value in block.items() if key != "cache_control"}
 
 
-def blocks_of(content: Any) -> list[Json]:
+def get_blocks(content: Any) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return list(content)
 
 
-def tokens_of_block(block: Json) -> int:
+def estimate_block(block: Json) -> int:
     """Return the tokens of a content block: its texts and arguments, and no field names of the
     protocol.
     """
     match block.get("type"):
         case "text":
-            return tokens_in(block["text"])
+            return estimate_tokens(block["text"])
         case "tool_use":
-            return tokens_in(block["name"]) + tokens_in(block["input"])
+            return estimate_tokens(block["name"]) + estimate_tokens(block["input"])
         case "tool_result":
-            return _tokens_of_content(block.get("content") or "")
+            return _estimate_content(block.get("content") or "")
         case _:
-            return tokens_in(without_marks(block))
+            return estimate_tokens(without_marks(block))
 
 
-def _tokens_of_content(content: Any) -> int:
-    return sum(map(tokens_of_block, blocks_of(content)))
+def _estimate_content(content: Any) -> int:
+    return sum(map(estimate_block, get_blocks(content)))

@@ -70,7 +70,7 @@ class Part:
             blocks.append(background)
         return "\n\n".join(filter(None, blocks))
 
-    def section(self, mark: str) -> str:
+    def format_section(self, mark: str) -> str:
         """Return the section of the answer about this part.
 
         Args:
@@ -98,7 +98,7 @@ class Job:
     def paths(self) -> list[str]:
         return [part.path for part in self.parts]
 
-    def missing_in(self, answer: str) -> list[str]:
+    def find_missing(self, answer: str) -> list[str]:
         """Return the statements and the quotes that an answer does not contain."""
         missing: list[str] = []
         for part in self.parts:
@@ -110,14 +110,14 @@ class Job:
 
 
 @lru_cache(maxsize=1)
-def all_jobs() -> tuple[Job, ...]:
+def list_jobs() -> tuple[Job, ...]:
     jobs: list[Job] = []
     for value in json.loads(_FILE.read_text(encoding="utf-8")):
-        jobs.append(Job(value["request"], tuple(_parts(value["parts"]))))
+        jobs.append(Job(value["request"], tuple(_read_parts(value["parts"]))))
     return tuple(jobs)
 
 
-def with_sources(parts: Iterable[Part]) -> str:
+def format_answer(parts: Iterable[Part]) -> str:
     """Return an answer with footnotes: each fact, its document and its quote."""
     sections: list[str] = []
     notes: list[str] = []
@@ -131,21 +131,21 @@ def with_sources(parts: Iterable[Part]) -> str:
     return "\n\n".join([*sections, "Sources:\n" + "\n".join(notes)])
 
 
-def job_in(text: str) -> Job:
+def find_job(text: str) -> Job:
     """Return the job whose request or part is in a text.
 
     Raises:
         LookupError: there is none.
     """
-    for job in all_jobs():
+    for job in list_jobs():
         if job.request in text or any(part.task in text for part in job.parts):
             return job
     raise LookupError(f"no job in a request: {text[:300]}")
 
 
-def parts_in(text: str) -> Sequence[Part]:
+def find_parts(text: str) -> Sequence[Part]:
     """Return the part whose task is in a text, or all parts of the job whose request is in it."""
-    job = job_in(text)
+    job = find_job(text)
     named_parts = []
     for part in job.parts:
         if part.task in text:
@@ -155,7 +155,7 @@ def parts_in(text: str) -> Sequence[Part]:
     return job.parts
 
 
-def _parts(values: Iterable[dict[str, object]]) -> Iterable[Part]:
+def _read_parts(values: Iterable[dict[str, object]]) -> Iterable[Part]:
     for value in values:
         facts: list[Fact] = []
         pairs = value["facts"]

@@ -17,7 +17,7 @@ from langgraph.prebuilt import create_react_agent
 from langgraph_supervisor import create_supervisor
 
 from benchmarks.tokens.by_hand import MAX_TOKENS, WORKERS
-from benchmarks.tokens.jobs import Job, all_jobs
+from benchmarks.tokens.jobs import Job, list_jobs
 
 SUPERVISOR = (
     "You are a team supervisor. For the facts of a document, use the researcher, one document at a"
@@ -54,7 +54,7 @@ def main() -> None:
         max_tokens_to_sample=MAX_TOKENS,
         max_retries=0,
     )
-    print(json.dumps([run(job, model) for job in all_jobs()]))
+    print(json.dumps([run(job, model) for job in list_jobs()]))
 
 
 if __name__ == "__main__":

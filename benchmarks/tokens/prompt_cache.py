@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from benchmarks.tokens.estimate import (
     Json,
-    blocks_of,
-    texts_of_system,
-    tokens_in,
-    tokens_of_block,
+    estimate_block,
+    estimate_tokens,
+    get_blocks,
+    list_system_texts,
     without_marks,
 )
 
@@ -57,7 +57,7 @@ class PromptCache:
         total = read_tokens = written_to = 0
         found_tokens = found_at = 0
         entries: list[str] = []
-        for number, (text, tokens, mark) in enumerate(_segments(request)):
+        for number, (text, tokens, mark) in enumerate(_iterate_segments(request)):
             digest.update(text.encode())
             total += tokens
             if total < self.min_tokens:
@@ -83,36 +83,36 @@ class PromptCache:
         self.entries = {key for key in self.entries if len(self._jobs[key]) > 1}
 
 
-def _segments(request: Json) -> Iterator[tuple[str, int, Json | None]]:
+def _iterate_segments(request: Json) -> Iterator[tuple[str, int, Json | None]]:
     """Yield the text of each segment, its tokens, and its cache mark."""
     for tool in request.get("tools") or ():
         text = json.dumps(without_marks(tool))
-        yield text, tokens_in(without_marks(tool)), tool.get("cache_control")
+        yield text, estimate_tokens(without_marks(tool)), tool.get("cache_control")
     answer_format = request.get("output_config", {}).get("format")
     if answer_format:
-        yield json.dumps(answer_format), tokens_in(answer_format["schema"]), None
-    marks = _system_marks(request)
-    for text, mark in zip(texts_of_system(request), marks, strict=True):
-        yield f"system:{text}", tokens_in(text), mark
+        yield json.dumps(answer_format), estimate_tokens(answer_format["schema"]), None
+    marks = _list_system_marks(request)
+    for text, mark in zip(list_system_texts(request), marks, strict=True):
+        yield f"system:{text}", estimate_tokens(text), mark
     choice = request.get("tool_choice") or {"type": "auto"}
     yield json.dumps([choice, request.get("thinking")]), 0, None
-    yield from _message_blocks(request)
+    yield from _iterate_message_blocks(request)
 
 
-def _system_marks(request: Json) -> list[Json | None]:
+def _list_system_marks(request: Json) -> list[Json | None]:
     system = request.get("system") or []
     if isinstance(system, str):
         return [None]
     return [block.get("cache_control") for block in system]
 
 
-def _message_blocks(request: Json) -> Iterator[tuple[str, int, Json | None]]:
+def _iterate_message_blocks(request: Json) -> Iterator[tuple[str, int, Json | None]]:
     flat: list[tuple[str, Json]] = []
     for message in request["messages"]:
-        flat += [(message["role"], block) for block in blocks_of(message["content"])]
+        flat += [(message["role"], block) for block in get_blocks(message["content"])]
     for number, (role, block) in enumerate(flat):
         mark = block.get("cache_control")
         if mark is None and number == len(flat) - 1:
             mark = request.get("cache_control")
         text = json.dumps([role, without_marks(block)])
-        yield text, tokens_of_block(block), mark
+        yield text, estimate_block(block), mark

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from benchmarks.tokens.estimate import Json, texts_of_system
-from benchmarks.tokens.jobs import Fact, Job, Part, job_in, parts_in, with_sources
-from benchmarks.tokens.server import text_of_messages
+from benchmarks.tokens.estimate import Json, list_system_texts
+from benchmarks.tokens.jobs import Fact, Job, Part, find_job, find_parts, format_answer
+from benchmarks.tokens.server import join_messages
 from handoff_queue.shared.agent.markdown_answer import with_notes
 from handoff_queue.testing.replies import (
     Reply,
@@ -40,76 +40,76 @@ _RESULT = re.compile(r'<result step="([^"]+)"')
 _WHY = "The parts are independent of each other."
 
 
-def answer_of_this_project(request: Json) -> Reply:
+def answer_as_this_project(request: Json) -> Reply:
     """Reply to a role or a specialist of this project."""
     properties = answer_properties(request)
     text = first_message_text(request)
     if "output" in properties or not properties:
-        return _specialist_reply(request, text, properties)
-    job = job_in(text)
+        return _build_specialist_reply(request, text, properties)
+    job = find_job(text)
     if "route" in properties:
         route = "team" if len(job.parts) > 1 else "single"
         return json_reply({"route": route, "specialist": "generalist", "why": _WHY})
     if "steps" in properties:
-        return json_reply(_plan(job, properties))
+        return json_reply(_build_plan(job, properties))
     if "verdict" in properties:
-        scores = _fill_schema(properties["scores"], _definitions(request))
+        scores = _fill_schema(properties["scores"], _get_definitions(request))
         verdict = {"scores": scores, "verdict": "PASS", "revisions": [], "open_points": []}
-        return json_reply(_pick(verdict, _find_required_fields(request)))
+        return json_reply(_select_values(verdict, _find_required_fields(request)))
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
 
-def answer_of_one_agent(request: Json) -> Reply:
+def answer_as_one_agent(request: Json) -> Reply:
     """Reply to an agent that does a whole job alone."""
-    return _read_and_answer(request, parts_in(text_of_messages(request)))
+    return _read_and_answer(request, find_parts(join_messages(request)))
 
 
-def answer_of_hand_written_team(request: Json) -> Reply:
+def answer_as_hand_written_team(request: Json) -> Reply:
     """Reply to the agents of `by_hand.run_team`."""
-    (system,) = texts_of_system(request)
-    text = text_of_messages(request)
+    (system,) = list_system_texts(request)
+    text = join_messages(request)
     if system.startswith(WORKER):
-        return _read_and_answer(request, parts_in(text))
-    job = job_in(text)
+        return _read_and_answer(request, find_parts(text))
+    job = find_job(text)
     if PASSED in system:
         return text_reply(PASSED)
     if "tasks" in system:
         return json_reply([part.task for part in job.parts])
-    return text_reply(with_sources(job.parts))
+    return text_reply(format_answer(job.parts))
 
 
-def answer_of_langgraph(request: Json) -> Reply:
+def answer_as_langgraph(request: Json) -> Reply:
     """Reply to the supervisor, or to the worker of the next part."""
-    text = text_of_messages(request)
-    job = job_in(text)
-    left = _parts_not_in_text(job, text)
+    text = join_messages(request)
+    job = find_job(text)
+    left = _find_parts_not_in_text(job, text)
     transfers: list[str] = []
-    for name in _tools_of(request):
+    for name in _list_tools(request):
         if name.startswith("transfer_to"):
             transfers.append(name)
     if not transfers:
         return _read_and_answer(request, left[:1])
     if left:
         return tool_call_reply((transfers[0], {}))
-    return text_reply(with_sources(job.parts))
+    return text_reply(format_answer(job.parts))
 
 
-def answer_of_agent_sdk(request: Json) -> Reply:
+def answer_as_agent_sdk(request: Json) -> Reply:
     """Reply to the main agent or to a subagent of the Claude Agent SDK."""
-    text = text_of_messages(request)
+    text = join_messages(request)
     try:
-        job = job_in(text)
+        job = find_job(text)
     except LookupError:  # a request of the program itself
         return text_reply("ok")
     agent = None
-    for name in _tools_of(request):
+    for name in _list_tools(request):
         if name in ("Agent", "Task"):
             agent = name
-    if agent is None or WORKER in "".join(texts_of_system(request)):
-        return _read_and_answer(request, parts_in(text))
-    left = _parts_not_in_text(job, text)
+    if agent is None or WORKER in "".join(list_system_texts(request)):
+        return _read_and_answer(request, find_parts(text))
+    left = _find_parts_not_in_text(job, text)
     if not left:
-        return text_reply(with_sources(job.parts))
+        return text_reply(format_answer(job.parts))
     calls: list[tuple[str, Json]] = []
     for part in left:
         arguments = {
@@ -122,11 +122,11 @@ def answer_of_agent_sdk(request: Json) -> Reply:
     return tool_call_reply(*calls)
 
 
-def _tools_of(request: Json) -> list[str]:
+def _list_tools(request: Json) -> list[str]:
     return [tool["name"] for tool in request.get("tools", ())]
 
 
-def _parts_not_in_text(job: Job, text: str) -> list[Part]:
+def _find_parts_not_in_text(job: Job, text: str) -> list[Part]:
     """Return the parts of a job whose facts are not in a text."""
     unreported_parts: list[Part] = []
     for part in job.parts:
@@ -136,24 +136,24 @@ def _parts_not_in_text(job: Job, text: str) -> list[Part]:
 
 
 def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
-    unread = _parts_without_documents(request, parts)
+    unread = _find_unread_parts(request, parts)
     if unread:
-        return _reading(request, unread)
-    return text_reply(with_sources(parts))
+        return _build_reading_reply(request, unread)
+    return text_reply(format_answer(parts))
 
 
-def _specialist_reply(request: Json, text: str, properties: Json) -> Reply:
+def _build_specialist_reply(request: Json, text: str, properties: Json) -> Reply:
     """Reply to a specialist: the step that writes, a part, or the whole job."""
     if WRITE in text:
-        job = job_in(text)
+        job = find_job(text)
         sections: list[str] = []
         for step, part in zip(_RESULT.findall(text), job.parts, strict=True):
-            sections.append(part.section(f"[{step}.c{{number}}]"))
-        return _result("\n\n".join(sections), (), properties)
-    parts = parts_in(text)
-    unread = _parts_without_documents(request, parts)
+            sections.append(part.format_section(f"[{step}.c{{number}}]"))
+        return _build_result("\n\n".join(sections), (), properties)
+    parts = find_parts(text)
+    unread = _find_unread_parts(request, parts)
     if unread:
-        return _reading(request, unread)
+        return _build_reading_reply(request, unread)
     sections = []
     claims: list[Json] = []
     for part in parts:
@@ -161,12 +161,12 @@ def _specialist_reply(request: Json, text: str, properties: Json) -> Reply:
         lines = [f"## {part.title}", ""]
         for number, fact in enumerate(part.facts, start=first + 1):
             lines.append(f"- {fact.statement} [c{number}]")
-            claims.append(_claim(f"c{number}", part, fact, request))
+            claims.append(_build_claim(f"c{number}", part, fact, request))
         sections.append("\n".join(lines))
-    return _result("\n\n".join(sections), claims, properties)
+    return _build_result("\n\n".join(sections), claims, properties)
 
 
-def _result(output: str, claims: Sequence[Json], properties: Json) -> Reply:
+def _build_result(output: str, claims: Sequence[Json], properties: Json) -> Reply:
     """Return a specialist's answer without the fields that the schema does not have, and
     without null for a field that the schema does not require.
     """
@@ -179,7 +179,7 @@ def _result(output: str, claims: Sequence[Json], properties: Json) -> Reply:
             fields[name] = result[name]
     if "claims" in properties:
         item = properties["claims"]["items"]
-        fields["claims"] = [_fields_of_schema(claim, item) for claim in claims]
+        fields["claims"] = [_select_fields(claim, item) for claim in claims]
     return json_reply(fields)
 
 
@@ -187,7 +187,7 @@ def _is_allowed(value: Any, schema: Json) -> bool:
     return value is not None or "null" in json.dumps(schema)
 
 
-def _fields_of_schema(claim: Json, schema: Json) -> Json:
+def _select_fields(claim: Json, schema: Json) -> Json:
     """Return the fields of a claim that a schema has. The text is left out unless the schema
     requires it, because a sentence of the output states it.
     """
@@ -201,13 +201,13 @@ def _fields_of_schema(claim: Json, schema: Json) -> Json:
     return fields
 
 
-def _claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
+def _build_claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
     """Return a claim. It follows the rules in a request: about the parts of a statement with a
     figure, and about short quotes.
     """
-    rules = "".join(texts_of_system(request))
+    rules = "".join(list_system_texts(request))
     has_parts = PARTS in rules or bool(answer_properties(request))
-    quote = _abridge(fact.quote) if ABRIDGED in rules else fact.quote
+    quote = _shorten_quote(fact.quote) if ABRIDGED in rules else fact.quote
     statement = fact.statement
     parts: dict[str, str | None] = dict.fromkeys(("subject", "attribute", "value", "unit", "date"))
     figure = re.search(r"(\d[\d,.]*) ?(\w+)?", statement)
@@ -223,14 +223,14 @@ def _claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
     }
 
 
-def _abridge(sentence: str) -> str:
+def _shorten_quote(sentence: str) -> str:
     words = sentence.split()
     if len(words) <= 12:
         return sentence
     return f"{' '.join(words[:5])} ... {' '.join(words[-5:])}"
 
 
-def _plan(job: Job, properties: Json) -> Json:
+def _build_plan(job: Job, properties: Json) -> Json:
     """Return one step that is repeated for each part, and with several parts a step that writes the
     answer. Optional fields that are not needed are left out.
     """
@@ -251,7 +251,7 @@ def _plan(job: Job, properties: Json) -> Json:
     }
 
 
-def _pick(values: Json, names: Collection[str]) -> Json:
+def _select_values(values: Json, names: Collection[str]) -> Json:
     """Return the values with these names."""
     return {name: value for name, value in values.items() if name in names}
 
@@ -262,7 +262,7 @@ def _find_required_fields(request: Json) -> list[str]:
     return required
 
 
-def _definitions(request: Json) -> Json:
+def _get_definitions(request: Json) -> Json:
     """Return the definitions of the schema of the answer: reference -> schema."""
     schema = request["output_config"]["format"]["schema"]
     return {f"#/$defs/{name}": child for name, child in schema.get("$defs", {}).items()}
@@ -281,9 +281,9 @@ def _fill_schema(schema: Json, definitions: Json) -> Any:
     return "All bullet points quote the document."
 
 
-def _parts_without_documents(request: Json, parts: Sequence[Part]) -> list[Part]:
+def _find_unread_parts(request: Json, parts: Sequence[Part]) -> list[Part]:
     """Return the parts whose documents the request does not show."""
-    text = text_of_messages(request)
+    text = join_messages(request)
     unread: list[Part] = []
     for part in parts:
         if not all(fact.quote in text for fact in part.facts):
@@ -291,7 +291,7 @@ def _parts_without_documents(request: Json, parts: Sequence[Part]) -> list[Part]
     return unread
 
 
-def _reading(request: Json, parts: Sequence[Part]) -> Reply:
+def _build_reading_reply(request: Json, parts: Sequence[Part]) -> Reply:
     """Return the calls that read the documents of these parts."""
     tool = next(tool for tool in request["tools"] if tool["name"].endswith(READ))
     (argument, *_rest) = tool["input_schema"]["properties"]

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.tokens.estimate import Json, PartOf, parts_of, tokens_of_block
-from benchmarks.tokens.jobs import job_in
+from benchmarks.tokens.estimate import Json, PartOf, estimate_block, estimate_parts
+from benchmarks.tokens.jobs import find_job
 from benchmarks.tokens.prompt_cache import MIN_TOKENS, PromptCache
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.providers.anthropic.stream import parse_usage
@@ -74,25 +74,25 @@ class CountingServer(MessagesServer):
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         reply = super().answer(request, headers)
         with self._lock:
-            cached = self._cache.look_up(request, job_in(text_of_messages(request)).request)
+            cached = self._cache.look_up(request, find_job(join_messages(request)).request)
         time.sleep(FIRST_TOKEN_S)
         usage_report = {
             "input_tokens": cached.all_tokens - cached.read_tokens - cached.written_tokens,
             "cache_read_input_tokens": cached.read_tokens,
             "cache_creation_input_tokens": cached.written_tokens,
-            "output_tokens": _tokens_of(reply.blocks),
+            "output_tokens": _sum_tokens(reply.blocks),
         }
         usage = _PRICES.add_cost(parse_usage(usage_report), str(request["model"]))
         with self._lock:
             self._cache.write(cached)
-            self.spendings.append(SystemSpending(1, usage, parts_of(request)))
+            self.spendings.append(SystemSpending(1, usage, estimate_parts(request)))
         return replace(reply, usage=usage_report)
 
 
-def _tokens_of(blocks: Sequence[Json]) -> int:
-    return sum(map(tokens_of_block, blocks))
+def _sum_tokens(blocks: Sequence[Json]) -> int:
+    return sum(map(estimate_block, blocks))
 
 
-def text_of_messages(request: Json) -> str:
+def join_messages(request: Json) -> str:
     """Return all messages of a request as one text."""
     return json.dumps(request["messages"], ensure_ascii=False)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.tokens.jobs import all_jobs
+from benchmarks.tokens.jobs import list_jobs
 from benchmarks.tokens.server import CountingServer
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client
@@ -17,7 +17,7 @@ from handoff_queue.workers.specialists import BUILT_IN
 PATIENCE_S = 120.0
 
 
-def own_specialist(name: str, instructions: str, *fields: str) -> str:
+def format_specialist(name: str, instructions: str, *fields: str) -> str:
     """Return the file of a specialist.
 
     Args:
@@ -54,7 +54,7 @@ def run(
         own_folder = Path(folder) if files else ()  # the system refuses an empty folder
         with running_system(server, settings=settings, specialists=own_folder) as system:
             answers: list[str] = []
-            for job in all_jobs():
+            for job in list_jobs():
                 request = Request(
                     job.request,
                     documents=job.documents,
@@ -62,11 +62,11 @@ def run(
                     specialists=tuple(own_files or ()),
                     is_reviewed=has_review,
                 )
-                answers.append(_answer(system.jobs, request))
+                answers.append(_choose_answer(system.jobs, request))
             return answers
 
 
-def _answer(jobs: Client, request: Request) -> str:
+def _choose_answer(jobs: Client, request: Request) -> str:
     job_id = jobs.submit(request)
     result = jobs.result(job_id, PATIENCE_S)
     sources = [f'{cited["source"]}: "{cited["quote"]}"' for cited in result.citations]

@@ -13,12 +13,12 @@ from functools import cache
 from typing import Annotated, Any, Literal, NewType, ParamSpec, TypeVar, get_args, get_origin
 
 import handoff_queue
-from docs.generator.markdown import code, type_text
+from docs.generator.markdown import format_annotation, format_code
 from handoff_queue import testing, types
 
 
 @cache
-def public_names() -> Mapping[int, str]:
+def map_public_names() -> Mapping[int, str]:
     """Return the public name of each public thing, by the identity of the thing."""
     return {
         id(getattr(module, name)): name
@@ -27,32 +27,32 @@ def public_names() -> Mapping[int, str]:
     }
 
 
-def namespace_of(kind: Any) -> Mapping[str, Any]:
+def get_namespace(kind: Any) -> Mapping[str, Any]:
     """Return the names of the module that defines a class or function."""
     return vars(sys.modules[kind.__module__])
 
 
-def printed_type(annotation: Any, namespace: Mapping[str, Any]) -> tuple[str, list[str]]:
+def format_type(annotation: Any, namespace: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the text of a type, and the texts of its bounds.
 
     Args:
         annotation: the type, or its text in the source code.
         namespace: the names of the module of this text.
     """
-    text = annotation if isinstance(annotation, str) else type_text(annotation)
+    text = annotation if isinstance(annotation, str) else format_annotation(annotation)
     printer = _Printer(namespace)
     tree = printer.visit(ast.parse(text, mode="eval"))
-    return type_text(ast.unparse(tree)), list(dict.fromkeys(printer.bounds))
+    return format_annotation(ast.unparse(tree)), list(dict.fromkeys(printer.bounds))
 
 
-def public_name(thing: Any) -> str:
+def get_public_name(thing: Any) -> str:
     """Return the name of a class or function that a user imports, or its own name."""
-    return public_names().get(id(thing), str(thing.__name__))
+    return map_public_names().get(id(thing), str(thing.__name__))
 
 
-def bounded_type(text: str, bounds: Iterable[str]) -> str:
+def format_bounded_type(text: str, bounds: Iterable[str]) -> str:
     """Return the cell of a table: the type as code, then its bounds."""
-    return ", ".join([code(text), *bounds])
+    return ", ".join([format_code(text), *bounds])
 
 
 class _Printer(ast.NodeTransformer):
@@ -65,19 +65,19 @@ class _Printer(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         thing = self._namespace.get(node.id)
-        if name := public_names().get(id(thing)):
+        if name := map_public_names().get(id(thing)):
             return ast.Name(name)
         if isinstance(thing, ParamSpec):
             return ast.Constant(...)
         if isinstance(thing, TypeVar):
             return ast.Name("Any")
         if get_origin(thing) is Literal:
-            literal: ast.expr = ast.parse(type_text(thing), mode="eval").body
+            literal: ast.expr = ast.parse(format_annotation(thing), mode="eval").body
             return literal
         if get_origin(thing) is Annotated:
             base, *metadata = get_args(thing)
             self._add(base, metadata)
-            inner = ast.parse(type_text(base), mode="eval").body
+            inner = ast.parse(format_annotation(base), mode="eval").body
             shown: ast.expr = self.visit(inner)
             return shown
         return node
@@ -102,11 +102,11 @@ class _Printer(ast.NodeTransformer):
         """Note the bounds of a base type. An id has its form in the section of its type."""
         if isinstance(base, NewType):
             return
-        for text in bound_texts(base, metadata):
+        for text in list_bounds(base, metadata):
             self.bounds.append(f"each {text}" if self._depth else text)
 
 
-def bound_texts(base: Any, metadata: Iterable[Any]) -> list[str]:
+def list_bounds(base: Any, metadata: Iterable[Any]) -> list[str]:
     """Return the bounds in the metadata of an `Annotated`, such as `1 to 1,000`."""
     limits: dict[str, Any] = {}
     for entry in metadata:
@@ -115,21 +115,21 @@ def bound_texts(base: Any, metadata: Iterable[Any]) -> list[str]:
                 if (value := getattr(part, name, None)) is not None:
                     limits[name] = value
     texts: list[str] = []
-    if text := _range(limits.get("ge"), limits.get("le")):
+    if text := _format_range(limits.get("ge"), limits.get("le")):
         texts.append(text)
     if "gt" in limits:
         texts.append(f"more than {limits['gt']:,}")
     if "lt" in limits:
         texts.append(f"less than {limits['lt']:,}")
-    if text := _range(limits.get("min_length"), limits.get("max_length")):
+    if text := _format_range(limits.get("min_length"), limits.get("max_length")):
         is_text = base is str or str in get_args(base)
         texts.append(f"{text} {'characters' if is_text else 'items'}")
     if "pattern" in limits:
-        texts.append(f"pattern {code(limits['pattern'])}")
+        texts.append(f"pattern {format_code(limits['pattern'])}")
     return texts
 
 
-def _range(low: Any, high: Any) -> str:
+def _format_range(low: Any, high: Any) -> str:
     if low is not None and high is not None:
         return f"{low:,} to {high:,}"
     if low is not None:

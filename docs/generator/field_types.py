@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, get_args
 
-from docs.generator.events import type_of
-from docs.generator.markdown import first_sentence, joined, markdown_of, table
-from docs.generator.python_api import members, own_docstring
+from docs.generator.events import get_event_type
+from docs.generator.markdown import build_table, convert_docstring, get_first_sentence, join_parts
+from docs.generator.python_api import build_members, get_own_docstring
 from handoff_queue import types
 
 UNIONS = {
@@ -23,23 +23,28 @@ checks such as `isinstance(recorded.event, HandoffFinished)`. The product constr
 """  # noqa: E501 - lines of a text
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of the page."""
     parts = [INTRODUCTION]
-    grouped = groups()
+    grouped = group_types()
     for heading, kinds in grouped.items():
         rows: list[tuple[str, str]] = []
         for name, kind in kinds.items():
-            rows.append((f"[`{name}`]({target(name, kind)})", first_sentence(text_of(name, kind))))
-        parts.append(table([heading, "What it is"], rows))
+            rows.append(
+                (
+                    f"[`{name}`]({build_link(name, kind)})",
+                    get_first_sentence(get_docstring(name, kind)),
+                )
+            )
+        parts.append(build_table([heading, "What it is"], rows))
     for heading, kinds in grouped.items():
         if heading != "Events":
             for name, kind in kinds.items():
-                parts.append(section(name, kind))
+                parts.append(build_section(name, kind))
     return "\n".join(parts)
 
 
-def groups() -> dict[str, dict[str, Any]]:
+def group_types() -> dict[str, dict[str, Any]]:
     """Return heading -> name -> type, for all names of the module."""
     events = get_args(types.Event)
     checkpoints = get_args(get_args(types.Checkpoint)[0])
@@ -55,20 +60,20 @@ def groups() -> dict[str, dict[str, Any]]:
     return grouped
 
 
-def target(name: str, kind: Any) -> str:
+def build_link(name: str, kind: Any) -> str:
     """Return the link to the section of a type."""
     if kind in get_args(types.Event):
-        return f"events.md#{type_of(kind)}"
+        return f"events.md#{get_event_type(kind)}"
     return f"#{name.lower()}"
 
 
-def text_of(name: str, kind: Any) -> str:
-    return UNIONS.get(name) or own_docstring(kind)
+def get_docstring(name: str, kind: Any) -> str:
+    return UNIONS.get(name) or get_own_docstring(kind)
 
 
-def section(name: str, kind: Any) -> str:
+def build_section(name: str, kind: Any) -> str:
     """Return the heading of a type, its docstring, and its fields or values."""
-    parts = [f"## {name}\n", markdown_of(text_of(name, kind)) + "\n"]
+    parts = [f"## {name}\n", convert_docstring(get_docstring(name, kind)) + "\n"]
     if isinstance(kind, type):
-        parts.append(members(kind, name, with_methods=issubclass(kind, Enum)))
-    return joined(parts)
+        parts.append(build_members(kind, name, with_methods=issubclass(kind, Enum)))
+    return join_parts(parts)

@@ -15,37 +15,37 @@ from typing import Any
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields):$")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def build_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table, or an empty text if there are no rows."""
     lines: list[str] = []
     for row in rows:
-        lines.append("| " + " | ".join(map(cell_text, row)) + " |")
+        lines.append("| " + " | ".join(map(format_cell, row)) + " |")
     if not lines:
         return ""
     head = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     return "\n".join([*head, *lines]) + "\n"
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_parts(parts: Iterable[str]) -> str:
     """Return the parts of a page as one text, without empty parts."""
     return "\n".join(filter(None, parts))
 
 
-def cell_text(text: str) -> str:
+def format_cell(text: str) -> str:
     """Return a text on one line, for a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     return f"`{text}`"
 
 
-def docstring_of(thing: Any) -> str:
+def get_docstring(thing: Any) -> str:
     """Return the docstring of a thing as Markdown. An inherited docstring does not count."""
-    return markdown_of(thing.__doc__ or "")
+    return convert_docstring(thing.__doc__ or "")
 
 
-def markdown_of(docstring: str) -> str:
+def convert_docstring(docstring: str) -> str:
     """Return a docstring as Markdown: sections such as `Raises:` become lists."""
     lines: list[str] = []
     in_section = False
@@ -55,7 +55,7 @@ def markdown_of(docstring: str) -> str:
             lines += [f"{line}", ""]
         elif in_section and re.match(r"^ {4}\S", line):
             names, _, text = line.strip().partition(": ")
-            shown = ", ".join(map(code, names.split(", ")))
+            shown = ", ".join(map(format_code, names.split(", ")))
             lines.append(f"- {shown}: {text}")
         elif in_section and line.startswith(" "):
             lines.append(f"  {line.strip()}")
@@ -65,39 +65,39 @@ def markdown_of(docstring: str) -> str:
     return "\n".join(lines).strip()
 
 
-def first_sentence(docstring: str) -> str:
+def get_first_sentence(docstring: str) -> str:
     text = " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split())
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", text)[0]
 
 
 @cache
-def attribute_docstrings(owner: type | ModuleType) -> Mapping[str, str]:
+def read_attribute_docstrings(owner: type | ModuleType) -> Mapping[str, str]:
     """Return the docstrings below the attributes of a class or module, by attribute. The
     docstring in a class replaces the one in its base class.
     """
     if isinstance(owner, ModuleType):
-        return _docstrings_in(owner)
+        return _read_docstrings(owner)
     texts: dict[str, str] = {}
     for base in reversed(owner.__mro__):
         if base.__module__.startswith("handoff_queue"):
-            texts |= _docstrings_in(base)
+            texts |= _read_docstrings(base)
     return texts
 
 
-def _docstrings_in(owner: type | ModuleType) -> dict[str, str]:
+def _read_docstrings(owner: type | ModuleType) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
     body = tree.body
     if isinstance(owner, type) and isinstance(body[0], ast.ClassDef):
         body = body[0].body
     texts = {}
     for statement, following in pairwise(body):
-        name = _assigned(statement)
+        name = _get_assigned_name(statement)
         if name and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             texts[name] = inspect.cleandoc(str(following.value.value))
     return texts
 
 
-def _assigned(statement: ast.stmt) -> str | None:
+def _get_assigned_name(statement: ast.stmt) -> str | None:
     """Return the name that a statement assigns to."""
     match statement:
         case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
@@ -105,7 +105,7 @@ def _assigned(statement: ast.stmt) -> str | None:
     return None
 
 
-def type_text(annotation: Any) -> str:
+def format_annotation(annotation: Any) -> str:
     """Return a type without modules and without the metadata of `Annotated`."""
     text = annotation
     if not isinstance(annotation, str):

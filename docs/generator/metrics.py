@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs.generator.markdown import code, table
+from docs.generator.markdown import build_table, format_code
 from handoff_queue.shared.store.metrics import MAX_VALUES
 from handoff_queue.supervisor.serve.metrics import (
     BUCKETS,
@@ -36,26 +36,26 @@ LABELS = """\
 """  # noqa: E501 - lines of a text
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of the page."""
-    bounds = ", ".join(map(code, BUCKETS))
+    bounds = ", ".join(map(format_code, BUCKETS))
     parts = [
         INTRODUCTION,
         LABELS.format(**MAX_VALUES),
         "## Counters\n",
-        _table(COUNTERS, "_total"),
+        _build_table(COUNTERS, "_total"),
         f"## Histograms\n\nThe buckets end at {bounds} seconds.\n",
-        _table(HISTOGRAMS, ""),
+        _build_table(HISTOGRAMS, ""),
         "## Gauges\n\nThe server computes these numbers for each scrape.\n",
-        _table(GAUGES, ""),
+        _build_table(GAUGES, ""),
     ]
     return "\n".join(parts)
 
 
-def _table(instruments: tuple[Instrument, ...], suffix: str) -> str:
+def _build_table(instruments: tuple[Instrument, ...], suffix: str) -> str:
     rows: list[tuple[str, str, str, str]] = []
     for instrument in instruments:
-        name = code(f"{PREFIX}{instrument.name}{suffix}")
-        labels = ", ".join(map(code, instrument.labels))
+        name = format_code(f"{PREFIX}{instrument.name}{suffix}")
+        labels = ", ".join(map(format_code, instrument.labels))
         rows.append((name, labels, instrument.unit, instrument.help))
-    return table(["Metric", "Labels", "Unit", "What it shows"], rows)
+    return build_table(["Metric", "Labels", "Unit", "What it shows"], rows)

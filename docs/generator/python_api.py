@@ -12,17 +12,17 @@ from typing import Any, NewType
 from pydantic import BaseModel
 
 import handoff_queue
-from docs.generator.annotations import namespace_of, printed_type, public_name
-from docs.generator.events import field_table, field_type, shown
+from docs.generator.annotations import format_type, get_namespace, get_public_name
+from docs.generator.events import build_field_table, format_default, format_field_type
 from docs.generator.markdown import (
-    attribute_docstrings,
-    code,
-    docstring_of,
-    first_sentence,
-    joined,
-    markdown_of,
-    table,
-    type_text,
+    build_table,
+    convert_docstring,
+    format_annotation,
+    format_code,
+    get_docstring,
+    get_first_sentence,
+    join_parts,
+    read_attribute_docstrings,
 )
 from handoff_queue import testing
 from handoff_queue.testing import replies
@@ -74,37 +74,37 @@ TEST_GROUPS = {
 """Heading of the page -> names of `handoff_queue.testing`."""
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of the page."""
     parts = [INTRODUCTION]
     groups = GROUPS | TEST_GROUPS
     for heading, names in groups.items():
         rows: list[tuple[str, str]] = []
         for name in names:
-            rows.append((f"[`{name}`](#{name.lower()})", first_sentence(text_of(name))))
-        parts.append(table([heading, "What it is"], rows))
+            rows.append((f"[`{name}`](#{name.lower()})", get_first_sentence(get_text(name))))
+        parts.append(build_table([heading, "What it is"], rows))
     for names in groups.values():
-        parts += map(section, names)
+        parts += map(build_section, names)
     return "\n".join(parts)
 
 
-def public(name: str) -> Any:
+def get_public(name: str) -> Any:
     """Return the thing with a public name."""
     if name in testing.__all__:
         return getattr(testing, name)
     return getattr(handoff_queue, name)
 
 
-def text_of(name: str) -> str:
+def get_text(name: str) -> str:
     """Return the docstring of a public name. An alias of a type has its text in its module."""
-    return attribute_docstrings(replies).get(name) or own_docstring(public(name))
+    return read_attribute_docstrings(replies).get(name) or get_own_docstring(get_public(name))
 
 
-def own_docstring(thing: Any) -> str:
+def get_own_docstring(thing: Any) -> str:
     """Return the docstring that was written for a thing, not a generated or inherited one."""
     text = thing.__doc__ or ""
     if isinstance(thing, NewType):
-        return new_type_text(thing)
+        return describe_new_type(thing)
     is_generated = text.startswith(f"{thing.__name__}(")  # by `dataclass`
     if is_generated or (isinstance(thing, type) and is_inherited(text, thing)):
         return ""
@@ -116,27 +116,27 @@ def is_inherited(text: str, kind: type) -> bool:
     return any(text == base.__doc__ for base in kind.__mro__[1:])
 
 
-def section(name: str) -> str:
+def build_section(name: str) -> str:
     """Return the heading of a name, its signature, its docstring and its members."""
-    thing = public(name)
+    thing = get_public(name)
     parts = [f"## {name}\n"]
     if inspect.isfunction(thing):
-        parts.append(signature_block(thing, name))
-    if text := text_of(name):
-        parts.append(markdown_of(text) + "\n")
+        parts.append(format_signature(thing, name))
+    if text := get_text(name):
+        parts.append(convert_docstring(text) + "\n")
     if name in ELSEWHERE:
         parts.append(ELSEWHERE[name])
     elif isinstance(thing, type):
-        parts += [base_text(thing), members(thing, name)]
-    return joined(parts)
+        parts += [describe_base(thing), build_members(thing, name)]
+    return join_parts(parts)
 
 
-def new_type_text(kind: NewType) -> str:
-    meaning = attribute_docstrings(sys.modules[kind.__module__])[kind.__name__]
-    return f"{meaning} A `{type_text(kind.__supertype__)}` for type checkers."
+def describe_new_type(kind: NewType) -> str:
+    meaning = read_attribute_docstrings(sys.modules[kind.__module__])[kind.__name__]
+    return f"{meaning} A `{format_annotation(kind.__supertype__)}` for type checkers."
 
 
-def base_text(kind: type) -> str:
+def describe_base(kind: type) -> str:
     """Name the public base class of an error."""
     if not issubclass(kind, Exception) or kind.__bases__ == (Exception,):
         return ""
@@ -146,46 +146,48 @@ def base_text(kind: type) -> str:
     return f"Base class: [`{name}`](#{name.lower()}).\n"
 
 
-def members(kind: type, name: str, *, with_methods: bool = True) -> str:
+def build_members(kind: type, name: str, *, with_methods: bool = True) -> str:
     """Return the values of an enumeration, the fields of a model, and the public methods."""
     parts = []
     if issubclass(kind, Enum):
-        texts = attribute_docstrings(kind)
+        texts = read_attribute_docstrings(kind)
         rows: list[tuple[str, str, str]] = []
         for member in kind:
             meaning = texts.get(member.name, "")
-            rows.append((code(f"{name}.{member.name}"), code(repr(member.value)), meaning))
-        return table(["Member", "Value", "Meaning"], rows)
+            rows.append(
+                (format_code(f"{name}.{member.name}"), format_code(repr(member.value)), meaning)
+            )
+        return build_table(["Member", "Value", "Meaning"], rows)
     if issubclass(kind, BaseModel):
         excluded = {name for name, field in kind.model_fields.items() if field.exclude}
-        parts.append(field_table(kind, hidden=excluded))
+        parts.append(build_field_table(kind, hidden=excluded))
     elif dataclasses.is_dataclass(kind):
-        parts.append(dataclass_table(kind))
+        parts.append(build_dataclass_table(kind))
     if with_methods:
-        parts += methods(kind, name)
+        parts += iterate_methods(kind, name)
     return "\n".join(parts)
 
 
-def dataclass_table(kind: Any) -> str:
-    texts = attribute_docstrings(kind)
+def build_dataclass_table(kind: Any) -> str:
+    texts = read_attribute_docstrings(kind)
     rows: list[tuple[str, str, str, str]] = []
     for field in dataclasses.fields(kind):
         if not field.name.startswith("_"):
-            kind_text = field_type(kind, field.name)
+            kind_text = format_field_type(kind, field.name)
             meaning = texts.get(field.name, "")
-            rows.append((code(field.name), kind_text, default_of(field), meaning))
-    return table(["Field", "Type", "Default", "Meaning"], rows)
+            rows.append((format_code(field.name), kind_text, format_field_default(field), meaning))
+    return build_table(["Field", "Type", "Default", "Meaning"], rows)
 
 
-def default_of(field: dataclasses.Field[Any]) -> str:
+def format_field_default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return code(shown(field.default))
+        return format_code(format_default(field.default))
     if field.default_factory is not dataclasses.MISSING:
-        return code(f"{public_name(field.default_factory)}()")
+        return format_code(f"{get_public_name(field.default_factory)}()")
     return "required"
 
 
-def methods(kind: type, shown_name: str) -> Iterator[str]:
+def iterate_methods(kind: type, shown_name: str) -> Iterator[str]:
     """Yield a section for each public method, class method and property that a class defines."""
     for name, member in vars(kind).items():
         if name.startswith("_"):
@@ -193,28 +195,28 @@ def methods(kind: type, shown_name: str) -> Iterator[str]:
         function = getattr(member, "__func__", member)
         heading = f"### {shown_name}.{name}\n\n"
         if isinstance(member, property) and member.fget:
-            yield f"{heading}{docstring_of(member)}\n"
+            yield f"{heading}{get_docstring(member)}\n"
         elif inspect.isfunction(function) and function.__doc__:
-            block = signature_block(function, name)
-            yield f"{heading}{block}\n{docstring_of(function)}\n"
+            block = format_signature(function, name)
+            yield f"{heading}{block}\n{get_docstring(function)}\n"
 
 
-def signature_block(function: Any, name: str) -> str:
+def format_signature(function: Any, name: str) -> str:
     """Return a function's signature as Python, one parameter a line if it is long."""
     signature = inspect.signature(function)
-    names = namespace_of(function)
+    names = get_namespace(function)
     texts: list[str] = []
     kinds: list[Any] = []
     for parameter in signature.parameters.values():
         if parameter.name not in ("self", "cls"):
-            texts.append(parameter_text(parameter, names))
+            texts.append(format_parameter(parameter, names))
             kinds.append(parameter.kind)
     if KEYWORD_ONLY in kinds and VAR_POSITIONAL not in kinds:
         texts.insert(kinds.index(KEYWORD_ONLY), "*")
     returned = signature.return_annotation
     arrow = ""
     if returned is not inspect.Signature.empty:
-        arrow = f" -> {printed_type(returned, names)[0]}"
+        arrow = f" -> {format_type(returned, names)[0]}"
     prefix = "def"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         prefix = "async def"
@@ -224,17 +226,17 @@ def signature_block(function: Any, name: str) -> str:
     return f"```text\n{line}\n```\n"
 
 
-def parameter_text(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str:
+def format_parameter(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str:
     text: str = STARS.get(parameter.kind, "") + parameter.name
     if parameter.annotation is not inspect.Parameter.empty:
-        text += f": {printed_type(parameter.annotation, names)[0]}"
+        text += f": {format_type(parameter.annotation, names)[0]}"
     if parameter.default is inspect.Parameter.empty:
         return text
-    return f"{text} = {shown_default(parameter.default)}"
+    return f"{text} = {format_parameter_default(parameter.default)}"
 
 
-def shown_default(value: Any) -> str:
+def format_parameter_default(value: Any) -> str:
     """Return a default without the address or the fields of an object."""
     if dataclasses.is_dataclass(value):
-        return f"{public_name(type(value))}()"
-    return shown(value)
+        return f"{get_public_name(type(value))}()"
+    return format_default(value)

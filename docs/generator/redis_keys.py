@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 
-from docs.generator.markdown import attribute_docstrings, code, table
+from docs.generator.markdown import build_table, format_code, read_attribute_docstrings
 from handoff_queue.shared.store import keys
 
 INTRODUCTION = """\
@@ -41,38 +41,38 @@ SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "PAUSED_HANDOFF
 KINDS = ("zset", "hash", "string", "list", "set", "stream")
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of the page."""
-    rows = sorted([*constant_rows(), *function_rows()])
-    return INTRODUCTION + table(["Key", "Type", "What it holds"], rows)
+    rows = sorted([*iterate_constants(), *iterate_functions()])
+    return INTRODUCTION + build_table(["Key", "Type", "What it holds"], rows)
 
 
-def constant_rows() -> Iterator[tuple[str, str, str]]:
-    texts = attribute_docstrings(keys)
+def iterate_constants() -> Iterator[tuple[str, str, str]]:
+    texts = read_attribute_docstrings(keys)
     for name, value in vars(keys).items():
         if name.isupper() and name != "PREFIX":
-            yield row(value + SUFFIXES.get(name, ""), texts[name])
+            yield build_row(value + SUFFIXES.get(name, ""), texts[name])
 
 
-def function_rows() -> Iterator[tuple[str, str, str]]:
+def iterate_functions() -> Iterator[tuple[str, str, str]]:
     for function in vars(keys).values():
         if inspect.isfunction(function) and function.__module__ == keys.__name__:
-            key = called(function)
+            key = format_call(function)
             if key.startswith(keys.PREFIX):
-                yield row(key, function.__doc__ or "")
+                yield build_row(key, function.__doc__ or "")
 
 
-def called(function: Callable[..., str]) -> str:
+def format_call(function: Callable[..., str]) -> str:
     """Return the key that a function builds, with placeholders for its parameters."""
     names = inspect.signature(function).parameters
     key = function(*[PARAMETERS[name] for name in names])
     return key.replace("{{JOB}}", "{JOB}")
 
 
-def row(key: str, docstring: str) -> tuple[str, str, str]:
+def build_row(key: str, docstring: str) -> tuple[str, str, str]:
     """Return a key, its Redis type and its meaning, from a docstring `TYPE: MEANING`."""
     text = re.sub(r"^\+ (?:queue|agent), ", "", " ".join(docstring.split()))
     kind, _, meaning = text.partition(": ")
     if kind not in KINDS:
-        return code(key), "", text
-    return code(key), kind, meaning
+        return format_code(key), "", text
+    return format_code(key), kind, meaning

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from docs.generator.markdown import attribute_docstrings, code, joined, table
+from docs.generator.markdown import build_table, format_code, join_parts, read_attribute_docstrings
 from handoff_queue.shared.settings.settings import (
     MAX_FOLDERS,
     MAX_NAME_CHARS,
@@ -176,23 +176,31 @@ a supervisor starts with other limits. [Budgets](../concepts/budgets.md) describ
 }
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of the page."""
     parts = [INTRODUCTION]
     for heading, group in GROUPS.items():
-        parts += [f"## {heading}\n", NOTES.get(heading, ""), table_of(group)]
-    return joined(parts)
+        parts += [f"## {heading}\n", NOTES.get(heading, ""), build_group_table(group)]
+    return join_parts(parts)
 
 
-def table_of(group: dict[str, str]) -> str:
-    texts = attribute_docstrings(Settings)
+def build_group_table(group: dict[str, str]) -> str:
+    texts = read_attribute_docstrings(Settings)
     rows: list[tuple[str, str, str, str, str]] = []
     for name, readers in group.items():
-        rows.append((code(variable(name)), default(name), kind(name), readers, texts[name]))
-    return table(["Variable", "Default", "Unit and bounds", "Read by", "What it does"], rows)
+        rows.append(
+            (
+                format_code(get_variable(name)),
+                default(name),
+                describe_kind(name),
+                readers,
+                texts[name],
+            )
+        )
+    return build_table(["Variable", "Default", "Unit and bounds", "Read by", "What it does"], rows)
 
 
-def variable(name: str) -> str:
+def get_variable(name: str) -> str:
     """Return the environment variable of a setting."""
     alias = Settings.model_fields[name].validation_alias
     return str(alias or f"HANDOFF_{name.upper()}")
@@ -205,16 +213,16 @@ def default(name: str) -> str:
         case None | ():
             return "not set"
         case StrEnum():
-            return code(value.value)
+            return format_code(value.value)
         case bool():
-            return code(json.dumps(value))
+            return format_code(json.dumps(value))
         case float():
-            return code(f"{value:g}")
+            return format_code(f"{value:g}")
         case _:
-            return code(str(value))
+            return format_code(str(value))
 
 
-def kind(name: str) -> str:
+def describe_kind(name: str) -> str:
     """Return the type, the unit and the bounds of a setting, or its choices."""
     field = Settings.model_fields[name]
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
@@ -222,17 +230,17 @@ def kind(name: str) -> str:
         members: Any = field.annotation
         choices = list(map(str, members))
     if choices:
-        return ", ".join(map(code, choices))
+        return ", ".join(map(format_code, choices))
     written = str(Settings.__annotations__[name]).removesuffix(" | None")
     text = UNITS.get(name) or KINDS[written]
-    return ", ".join([text, *bounds(field)])
+    return ", ".join([text, *list_bounds(field)])
 
 
 def is_enumeration(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, StrEnum)
 
 
-def bounds(field: FieldInfo) -> list[str]:
+def list_bounds(field: FieldInfo) -> list[str]:
     """Return the bounds of a number, the lower one first."""
     if field.annotation in (get_args(Folders)[0], get_args(Patterns)[0]):
         return []
@@ -244,16 +252,16 @@ def bounds(field: FieldInfo) -> list[str]:
     for bound in constraints:
         match bound:
             case Gt(gt=limit):
-                texts.append(f"> {number(limit)}")
+                texts.append(f"> {format_number(limit)}")
             case Ge(ge=limit):
-                texts.append(f"≥ {number(limit)}")
+                texts.append(f"≥ {format_number(limit)}")
             case Lt(lt=limit):
-                texts.append(f"< {number(limit)}")
+                texts.append(f"< {format_number(limit)}")
             case Le(le=limit):
-                texts.append(f"≤ {number(limit)}")
+                texts.append(f"≤ {format_number(limit)}")
     return texts
 
 
-def number(limit: Any) -> str:
+def format_number(limit: Any) -> str:
     """Return a number with thousands separators and without trailing zeros."""
     return f"{limit:,f}".rstrip("0").rstrip(".")

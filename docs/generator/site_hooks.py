@@ -14,8 +14,8 @@ def on_config(config: Any) -> Any:
     """Replace each folder in `nav`, such as `decisions/`, by the pages of the folder that
     `nav` does not list.
     """
-    listed = set(pages_in(config.nav))
-    config.nav = expanded(config.nav, listed)
+    listed = set(list_pages(config.nav))
+    config.nav = expand_entry(config.nav, listed)
     return config
 
 
@@ -27,10 +27,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         ValueError: the file does not exist.
     """
     folder = (DOCS / page.file.src_uri).parent
-    return LINK.sub(lambda link: link_text(link, folder), markdown)
+    return LINK.sub(lambda link: strip_link(link, folder), markdown)
 
 
-def pages_in(entry: Any) -> list[str]:
+def list_pages(entry: Any) -> list[str]:
     """Return the pages of a part of `nav`."""
     if isinstance(entry, str):
         return [entry]
@@ -41,21 +41,21 @@ def pages_in(entry: Any) -> list[str]:
         parts += entry.values()
     pages: list[str] = []
     for part in parts:
-        pages += pages_in(part)
+        pages += list_pages(part)
     return pages
 
 
-def expanded(entry: Any, listed: set[str]) -> Any:
+def expand_entry(entry: Any, listed: set[str]) -> Any:
     """Return a part of `nav` with pages instead of folders."""
     if isinstance(entry, dict):
-        return {title: expanded(part, listed) for title, part in entry.items()}
+        return {title: expand_entry(part, listed) for title, part in entry.items()}
     if isinstance(entry, str) and entry.endswith("/"):
-        return pages_of_folder(entry, listed)
+        return list_pages_of_folder(entry, listed)
     if not isinstance(entry, list):
         return entry
     parts: list[Any] = []
     for part in entry:
-        pages = expanded(part, listed)
+        pages = expand_entry(part, listed)
         if isinstance(part, str) and isinstance(pages, list):
             parts.extend(pages)
         else:
@@ -63,7 +63,7 @@ def expanded(entry: Any, listed: set[str]) -> Any:
     return parts
 
 
-def pages_of_folder(folder: str, listed: set[str]) -> list[str]:
+def list_pages_of_folder(folder: str, listed: set[str]) -> list[str]:
     """Return the pages of a folder that are not listed, in alphabetical order."""
     pages: list[str] = []
     for path in (DOCS / folder).glob("*.md"):
@@ -73,7 +73,7 @@ def pages_of_folder(folder: str, listed: set[str]) -> list[str]:
     return sorted(pages)
 
 
-def link_text(link: re.Match[str], folder: Path) -> str:
+def strip_link(link: re.Match[str], folder: Path) -> str:
     """Return only the text of a link to a file outside of `docs/`. Return any other link
     unchanged.
     """

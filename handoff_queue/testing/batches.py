@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
-from handoff_queue.testing.replies import Json, Reply, error_reply, message_json
+from handoff_queue.testing.replies import Json, Reply, convert_to_message, error_reply
 
 PATH = "/v1/messages/batches"
 MAX_LISTED = 1_000
@@ -85,14 +85,14 @@ class Batches:
         """
         parts = urlsplit(target)
         if not self.is_served:
-            return _not_found_reply(target)
+            return _build_not_found_reply(target)
         self.advance()
         batch_id, _, action = parts.path.removeprefix(PATH).strip("/").partition("/")
         if batch_id:
             return self._answer_about(batch_id, f"{method} {action}", url)
         if method == "POST":
             return self._create(body, headers, url)
-        return _json_reply(self._page(parse_qs(parts.query), url))
+        return _build_json_reply(self._build_page(parse_qs(parts.query), url))
 
     def _answer_about(self, batch_id: str, operation: str, url: str) -> Reply:
         """Return the response to a request about one batch.
@@ -102,25 +102,27 @@ class Batches:
         """
         batch = self._find_batch(batch_id)
         if batch is None or operation not in ("GET ", "GET results", "POST cancel"):
-            return _not_found_reply(batch_id)
+            return _build_not_found_reply(batch_id)
         if operation == "GET results":
             if batch.ended_at is None:
-                return _not_found_reply(f"results of {batch_id}")
+                return _build_not_found_reply(f"results of {batch_id}")
             lines = "".join(json.dumps(result) + "\n" for result in batch.results)
             return Reply(body=lines, headers={"content-type": "application/x-jsonl"})
         if operation == "POST cancel":
             self._cancel(batch)
-        return _json_reply(_batch_to_json(batch, url))
+        return _build_json_reply(_convert_batch(batch, url))
 
     def advance(self) -> None:
         """End the batches whose time is over."""
         now = time.time()
         with self._lock:
             for batch in self.created:
-                if batch.ended_at is None and now >= min(batch.ends_at, self._expires_at(batch)):
+                if batch.ended_at is None and now >= min(
+                    batch.ends_at, self._compute_expiry(batch)
+                ):
                     self._end(batch, now)
 
-    def _expires_at(self, batch: Batch) -> float:
+    def _compute_expiry(self, batch: Batch) -> float:
         return batch.created_at + self.expires_s
 
     def _create(self, body: Json, headers: Mapping[str, str], url: str) -> Reply:
@@ -138,12 +140,12 @@ class Batches:
         batch = Batch(
             f"msgbatch_{secrets.token_hex(12)}", requests, dict(headers), now, now + self.duration_s
         )
-        batch_json = _batch_to_json(batch, url)
+        batch_json = _convert_batch(batch, url)
         with self._lock:
             self.created.append(batch)
         if self.on_created is not None:
             self.on_created()
-        return _json_reply(batch_json)
+        return _build_json_reply(batch_json)
 
     def _cancel(self, batch: Batch) -> None:
         with self._lock:
@@ -153,21 +155,21 @@ class Batches:
     def _end(self, batch: Batch, now: float) -> None:
         for request in batch.requests:
             batch.results.append(
-                {"custom_id": request["custom_id"], "result": self._result(batch, request)}
+                {"custom_id": request["custom_id"], "result": self._build_result(batch, request)}
             )
         batch.ended_at = now
 
-    def _result(self, batch: Batch, request: Json) -> Json:
+    def _build_result(self, batch: Batch, request: Json) -> Json:
         if batch.canceled_at is not None and not self.keeps_replies:
             return {"type": "canceled"}
-        if batch.canceled_at is None and self._expires_at(batch) < batch.ends_at:
+        if batch.canceled_at is None and self._compute_expiry(batch) < batch.ends_at:
             return {"type": "expired"}
         reply = self.reply_to(request["params"], {**batch.headers, BATCH_ID: batch.batch_id})
         if reply.on_sent is not None:
             reply.on_sent(True)
         if reply.body is not None:
             return {"type": "errored", "error": json.loads(reply.body)}
-        return {"type": "succeeded", "message": message_json(reply)}
+        return {"type": "succeeded", "message": convert_to_message(reply)}
 
     def _find_batch(self, batch_id: str) -> Batch | None:
         for batch in self.created:
@@ -175,7 +177,7 @@ class Batches:
                 return batch
         return None
 
-    def _page(self, query: dict[str, list[str]], url: str) -> Json:
+    def _build_page(self, query: dict[str, list[str]], url: str) -> Json:
         """Return a page of the list, the newest batch first."""
         newest_first = list(reversed(self.created))
         ids = [batch.batch_id for batch in newest_first]
@@ -185,22 +187,22 @@ class Batches:
         limit = min(MAX_LISTED, int(query.get("limit", [str(_USUAL_PAGE)])[0]))
         page = newest_first[first : first + limit]
         return {
-            "data": [_batch_to_json(batch, url) for batch in page],
+            "data": [_convert_batch(batch, url) for batch in page],
             "has_more": first + limit < len(newest_first),
             "first_id": page[0].batch_id if page else None,
             "last_id": page[-1].batch_id if page else None,
         }
 
 
-def _not_found_reply(subject: str) -> Reply:
+def _build_not_found_reply(subject: str) -> Reply:
     return error_reply(404, f"Not found: {subject}", "not_found_error")
 
 
-def _json_reply(value: Json) -> Reply:
+def _build_json_reply(value: Json) -> Reply:
     return Reply(body=json.dumps(value))
 
 
-def _batch_to_json(batch: Batch, url: str) -> Json:
+def _convert_batch(batch: Batch, url: str) -> Json:
     """Return a batch in the form of the API. Its counts stay at `processing` until its end."""
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     for result in batch.results:
@@ -220,16 +222,16 @@ def _batch_to_json(batch: Batch, url: str) -> Json:
         "type": "message_batch",
         "processing_status": status,
         "request_counts": counts,
-        "created_at": _time(batch.created_at),
-        "expires_at": _time(batch.created_at + 86_400),
-        "ended_at": _time(batch.ended_at),
-        "cancel_initiated_at": _time(batch.canceled_at),
+        "created_at": _format_time(batch.created_at),
+        "expires_at": _format_time(batch.created_at + 86_400),
+        "ended_at": _format_time(batch.ended_at),
+        "cancel_initiated_at": _format_time(batch.canceled_at),
         "archived_at": None,
         "results_url": results_url,
     }
 
 
-def _time(unix_s: float | None) -> str | None:
+def _format_time(unix_s: float | None) -> str | None:
     if unix_s is None:
         return None
     return datetime.fromtimestamp(unix_s, UTC).isoformat()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from handoff_queue.testing.replies import Json, Reply
-from handoff_queue.testing.request_rules import blocks_of
+from handoff_queue.testing.request_rules import get_blocks
 
 PLACEHOLDER = "[old result of a tool: cleared]"
 """Text in place of a result that the server has cleared."""
@@ -44,7 +44,7 @@ def count_tokens(request: Json) -> int:
     return len(json.dumps(parts, ensure_ascii=False)) // CHARS_PER_TOKEN
 
 
-def edit_violations(request: Json) -> Iterator[str]:
+def find_edit_violations(request: Json) -> Iterator[str]:
     """Yield broken rules of `context_management`."""
     if "context_management" not in request:
         return
@@ -55,10 +55,10 @@ def edit_violations(request: Json) -> Iterator[str]:
         yield f"{where}: Input should be an object with `edits`"
         return
     for place, edit in enumerate(edits):
-        yield from _edit(f"{where}.edits.{place}", edit)
+        yield from _check_edit(f"{where}.edits.{place}", edit)
 
 
-def _edit(where: str, edit: Any) -> Iterator[str]:
+def _check_edit(where: str, edit: Any) -> Iterator[str]:
     if not isinstance(edit, dict) or edit.get("type") != CLEAR_TOOL_USES:
         yield f"{where}: this server has no other edit than {CLEAR_TOOL_USES!r}"
         return
@@ -95,7 +95,7 @@ def with_edits(request: Json) -> tuple[Json, Json | None]:
         messages, calls = _clear_old_results(request, edit)
         shorter = {**request, "messages": messages}
         freed_tokens = count_tokens(request) - count_tokens(shorter)
-        if _is_due(request, edit) and calls and freed_tokens >= _amount(edit, "clear_at_least"):
+        if _is_due(request, edit) and calls and freed_tokens >= _get_amount(edit, "clear_at_least"):
             request = shorter
             report = {"cleared_tool_uses": calls, "cleared_input_tokens": freed_tokens}
             applied_edits.append({"type": CLEAR_TOOL_USES, **report})
@@ -106,21 +106,21 @@ def _is_due(request: Json, edit: Json) -> bool:
     """Return whether a request has reached the trigger of an edit."""
     trigger = edit.get("trigger") or {"type": "input_tokens"}
     if trigger["type"] == "tool_uses":
-        return len(_calls_in(request, edit)) > _amount(edit, "trigger")
-    return count_tokens(request) > _amount(edit, "trigger")
+        return len(_find_clearable_calls(request, edit)) > _get_amount(edit, "trigger")
+    return count_tokens(request) > _get_amount(edit, "trigger")
 
 
-def _amount(edit: Json, name: str) -> int:
+def _get_amount(edit: Json, name: str) -> int:
     amount = edit.get(name) or {}
     return int(amount.get("value", _DEFAULTS[name]))
 
 
-def _calls_in(request: Json, edit: Json) -> list[str]:
+def _find_clearable_calls(request: Json, edit: Json) -> list[str]:
     """Return the ids of the calls that an edit may clear, oldest first."""
     excluded_tools = edit.get("exclude_tools") or ()
     ids: list[str] = []
     for message in request["messages"]:
-        for block in blocks_of(message):
+        for block in get_blocks(message):
             if block["type"] == "tool_use" and block["name"] not in excluded_tools:
                 ids.append(str(block["id"]))
     return ids
@@ -128,19 +128,19 @@ def _calls_in(request: Json, edit: Json) -> list[str]:
 
 def _clear_old_results(request: Json, edit: Json) -> tuple[list[Json], int]:
     """Return the messages without all results but the newest, and the number of their calls."""
-    ids = _calls_in(request, edit)
-    old = set(ids[: max(0, len(ids) - _amount(edit, "keep"))])
+    ids = _find_clearable_calls(request, edit)
+    old = set(ids[: max(0, len(ids) - _get_amount(edit, "keep"))])
     messages: list[Json] = []
     for message in request["messages"]:
         blocks: list[Json] = []
-        for block in blocks_of(message):
+        for block in get_blocks(message):
             is_old = block["type"] == "tool_result" and block["tool_use_id"] in old
             blocks.append({**block, "content": PLACEHOLDER} if is_old else block)
         messages.append({**message, "content": blocks})
     return messages, len(old)
 
 
-def compaction_violations(request: Json) -> Iterator[str]:
+def find_compaction_violations(request: Json) -> Iterator[str]:
     """Yield broken rules of `compaction`."""
     if "compaction" not in request:
         return
@@ -185,14 +185,14 @@ class Compactions:
         }
         if not text.strip():
             return replace(reply, blocks=(), usage=usage)
-        block = {"type": "compaction", "content": text, "signature": self._signature(text)}
+        block = {"type": "compaction", "content": text, "signature": self._sign_text(text)}
         return replace(reply, blocks=(block,), stop_reason="compaction", usage=usage)
 
-    def violations(self, request: Json) -> Iterator[str]:
+    def find_violations(self, request: Json) -> Iterator[str]:
         """Yield faults of the summaries in a request: their place, number and signature."""
         places: list[tuple[int, int, Json]] = []
         for place, message in enumerate(request["messages"]):
-            for index, block in enumerate(blocks_of(message)):
+            for index, block in enumerate(get_blocks(message)):
                 if block["type"] == "compaction":
                     places.append((place, index, block))
         if len(places) > 1:
@@ -201,15 +201,15 @@ class Compactions:
             if (place, index) != (0, 0):
                 yield f"messages.{place}.content.{index}: a `compaction` block must be the first"
             signature = str(block.get("signature", ""))
-            expected = self._signature(str(block.get("content")))
+            expected = self._sign_text(str(block.get("content")))
             if not hmac.compare_digest(signature.encode(), expected.encode()):
                 yield "messages: compaction block content does not match its signature"
 
-    def _signature(self, text: str) -> str:
+    def _sign_text(self, text: str) -> str:
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def capabilities(model: str, *, has_edits: bool) -> Mapping[str, Any]:
+def get_capabilities(model: str, *, has_edits: bool) -> Mapping[str, Any]:
     """Return the facts about a model, as `BetaModelInfo` of the SDK has them, as far as they are
     about edits of requests.
     """

@@ -23,24 +23,24 @@ from handoff_queue.testing.batches import PATH as BATCHES
 from handoff_queue.testing.batches import Batches
 from handoff_queue.testing.context_edits import (
     Compactions,
-    capabilities,
-    compaction_violations,
-    edit_violations,
+    find_compaction_violations,
+    find_edit_violations,
+    get_capabilities,
     with_edits,
 )
 from handoff_queue.testing.replies import (
     Json,
     Reply,
     Script,
+    convert_to_message,
     error_reply,
-    message_json,
     stream_events,
 )
 from handoff_queue.testing.request_rules import (
     MAX_REQUEST_BYTES,
-    betas_in,
-    header_violations,
-    violations,
+    find_header_violations,
+    find_violations,
+    parse_betas,
 )
 from handoff_queue.testing.signatures import Signatures
 
@@ -175,7 +175,7 @@ class MessagesServer(LoopbackServer):
         if self.violations and self.raises and error is None:
             raise BrokenRules("\n".join(self.violations))
 
-    def _refusal(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
+    def _check_request(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
         """Return the error response to a request that breaks a rule, and record the rule.
         Return None if no rule is broken.
         """
@@ -184,13 +184,13 @@ class MessagesServer(LoopbackServer):
         if size > MAX_REQUEST_BYTES:
             self.violations.append(f"the request has {size} bytes")
             return error_reply(413, "Request exceeds the maximum size", "request_too_large")
-        betas = betas_in(headers) if self.has_edits else ()
-        problems = [*header_violations(headers), *violations(request, betas)]
+        betas = parse_betas(headers) if self.has_edits else ()
+        problems = [*find_header_violations(headers), *find_violations(request, betas)]
         problems = problems or [
-            *self._signatures.violations(request),
-            *edit_violations(request),
-            *compaction_violations(request),
-            *self._compactions.violations(request),
+            *self._signatures.find_violations(request),
+            *find_edit_violations(request),
+            *find_compaction_violations(request),
+            *self._compactions.find_violations(request),
         ]
         self.violations += problems
         if problems:
@@ -229,7 +229,7 @@ class MessagesServer(LoopbackServer):
         if connection.path.startswith(BATCHES):
             self._respond_about_batches(connection, request)
             return
-        reply = self._refusal(request, headers, length) or self._answer_with_signatures(
+        reply = self._check_request(request, headers, length) or self._answer_with_signatures(
             request, headers
         )
         is_stream = bool(request.get("stream")) and not reply.as_json
@@ -255,7 +255,9 @@ class MessagesServer(LoopbackServer):
             return error_reply(
                 400, "stream: Extra inputs are not permitted", "invalid_request_error"
             )
-        return self._refusal(request, headers, 0) or self._answer_with_signatures(request, headers)
+        return self._check_request(request, headers, 0) or self._answer_with_signatures(
+            request, headers
+        )
 
     def _respond_to_get(self, connection: BaseHTTPRequestHandler) -> None:
         path = connection.path.partition("?")[0]
@@ -263,7 +265,7 @@ class MessagesServer(LoopbackServer):
             self._respond_about_batches(connection, {})
             return
         name = unquote(path.removeprefix(MODELS))
-        facts = capabilities(name, has_edits=self.has_edits)
+        facts = get_capabilities(name, has_edits=self.has_edits)
         with suppress(BrokenPipeError, ConnectionResetError):
             _send(connection, Reply(body=json.dumps(facts)), is_stream=False)
 
@@ -288,7 +290,7 @@ def _send(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> 
     if reply.body is not None:
         _send_body(handler, reply, reply.body)
     elif not is_stream:
-        _send_body(handler, reply, json.dumps(message_json(reply)))
+        _send_body(handler, reply, json.dumps(convert_to_message(reply)))
     else:
         _send_stream(handler, reply)
 

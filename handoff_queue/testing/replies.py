@@ -218,13 +218,13 @@ def in_turn(*replies: Reply) -> Script:
     left = list(replies)
     lock = threading.Lock()
 
-    def script(_request: Json) -> Reply:
+    def reply(_request: Json) -> Reply:
         with lock:
             if len(left) > 1:
                 return left.pop(0)
             return left[0]
 
-    return script
+    return reply
 
 
 def first_message_text(request: Json) -> str:
@@ -242,7 +242,7 @@ def answer_properties(request: Json) -> Json:
     return properties
 
 
-def message_json(reply: Reply) -> Json:
+def convert_to_message(reply: Reply) -> Json:
     """Return the reply as one JSON object."""
     message: Json = {
         "id": "msg_1",
@@ -262,7 +262,7 @@ def message_json(reply: Reply) -> Json:
 def stream_events(reply: Reply) -> list[Json]:
     """Return the reply as the events of a stream."""
     start = {
-        **message_json(replace(reply, context_management=None)),
+        **convert_to_message(replace(reply, context_management=None)),
         "content": [],
         "stop_reason": None,
         "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {},
@@ -270,7 +270,7 @@ def stream_events(reply: Reply) -> list[Json]:
     iterations = start["usage"].pop("iterations", None)
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(reply.blocks):
-        empty, deltas = _deltas(block, reply.chunk_chars)
+        empty, deltas = _split_block(block, reply.chunk_chars)
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
         for delta in deltas:
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
@@ -288,7 +288,7 @@ def stream_events(reply: Reply) -> list[Json]:
     return [*events, end, {"type": "message_stop"}]
 
 
-def _deltas(block: Json, size: int) -> tuple[Json, list[Json]]:
+def _split_block(block: Json, size: int) -> tuple[Json, list[Json]]:
     """Return the empty form of a content block, which starts it in a stream, and its deltas.
 
     Args:
@@ -297,22 +297,22 @@ def _deltas(block: Json, size: int) -> tuple[Json, list[Json]]:
     match block["type"]:
         case "text":
             empty = {**block, "text": ""}
-            return empty, _text_deltas("text_delta", "text", block["text"], size)
+            return empty, _split_text("text_delta", "text", block["text"], size)
         case "tool_use":
             text = block["input"]
             if not isinstance(text, str):
                 text = json.dumps(text)
             empty = {**block, "input": {}}
-            return empty, _text_deltas("input_json_delta", "partial_json", text, size)
+            return empty, _split_text("input_json_delta", "partial_json", text, size)
         case "thinking":
-            deltas = _text_deltas("thinking_delta", "thinking", block["thinking"], size)
+            deltas = _split_text("thinking_delta", "thinking", block["thinking"], size)
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
             return {**block, "thinking": "", "signature": ""}, deltas
         case _:
             return block, []
 
 
-def _text_deltas(kind: str, field_name: str, text: str, size: int) -> list[Json]:
+def _split_text(kind: str, field_name: str, text: str, size: int) -> list[Json]:
     deltas: list[Json] = []
     for at in range(0, len(text), size):
         deltas.append({"type": kind, field_name: text[at : at + size]})

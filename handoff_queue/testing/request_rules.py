@@ -47,7 +47,7 @@ _STRING_FORMATS = frozenset(
 _USER_BLOCKS = frozenset({"text", "tool_result", "image", "document", "search_result"})
 
 
-def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
+def find_header_violations(headers: Mapping[str, str]) -> Iterator[str]:
     """Yield broken rules of headers, given by lower-case names."""
     if not headers.get("anthropic-version"):
         yield "anthropic-version: header is required"
@@ -57,19 +57,19 @@ def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
         yield "content-type: must be application/json"
 
 
-def betas_in(headers: Mapping[str, str]) -> frozenset[str]:
+def parse_betas(headers: Mapping[str, str]) -> frozenset[str]:
     """Return the betas that the headers name."""
     names = headers.get("anthropic-beta", "").split(",")
     return frozenset(name.strip() for name in names if name.strip())
 
 
-def violations(request: Any, betas: Collection[str] = ()) -> Iterator[str]:
+def find_violations(request: Any, betas: Collection[str] = ()) -> Iterator[str]:
     """Yield broken rules of a request's body. If its shape is wrong, no further rule is applied.
 
     Args:
-        betas: see `betas_in`.
+        betas: see `parse_betas`.
     """
-    wrong_shape = list(_shape(request, betas))
+    wrong_shape = list(_check_shape(request, betas))
     yield from wrong_shape
     if wrong_shape:
         return
@@ -77,7 +77,7 @@ def violations(request: Any, betas: Collection[str] = ()) -> Iterator[str]:
         yield from rule(request)
 
 
-def _shape(request: Any, betas: Collection[str]) -> Iterator[str]:
+def _check_shape(request: Any, betas: Collection[str]) -> Iterator[str]:
     """Check the types of the fields that the other rules read."""
     if not isinstance(request, dict):
         yield "The request body must be a JSON object"
@@ -97,10 +97,10 @@ def _shape(request: Any, betas: Collection[str]) -> Iterator[str]:
     tools = request.get("tools", [])
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         yield "tools: Input should be a valid list"
-    yield from _message_shapes(request.get("messages"))
+    yield from _check_message_shapes(request.get("messages"))
 
 
-def _message_shapes(messages: Any) -> Iterator[str]:
+def _check_message_shapes(messages: Any) -> Iterator[str]:
     if not isinstance(messages, list) or not messages:
         yield "messages: at least one message is required"
         return
@@ -119,7 +119,7 @@ def _message_shapes(messages: Any) -> Iterator[str]:
                     yield f"messages.{place}.content.{index}.type: Field required"
 
 
-def blocks_of(message: Json) -> list[Json]:
+def get_blocks(message: Json) -> list[Json]:
     """Return the content as blocks; a plain string is one text block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -134,16 +134,16 @@ def merge_messages(messages: Iterable[Json]) -> list[Json]:
         if message["role"] == "system":
             continue
         if merged_messages and merged_messages[-1]["role"] == message["role"]:
-            merged_messages[-1]["content"] = [*merged_messages[-1]["content"], *blocks_of(message)]
+            merged_messages[-1]["content"] = [*merged_messages[-1]["content"], *get_blocks(message)]
         else:
-            merged_messages.append({"role": message["role"], "content": list(blocks_of(message))})
+            merged_messages.append({"role": message["role"], "content": list(get_blocks(message))})
     return merged_messages
 
 
-def all_blocks(messages: Iterable[Json]) -> Iterator[Json]:
+def iterate_blocks(messages: Iterable[Json]) -> Iterator[Json]:
     """Yield the blocks of all messages."""
     for message in messages:
-        yield from blocks_of(message)
+        yield from get_blocks(message)
 
 
 def are_tool_results(blocks: Iterable[Json]) -> bool:
@@ -151,7 +151,7 @@ def are_tool_results(blocks: Iterable[Json]) -> bool:
     return all(block["type"] == "tool_result" for block in blocks)
 
 
-def _ids_of(blocks: Iterable[Json], kind: str, field: str) -> list[str]:
+def _list_ids(blocks: Iterable[Json], kind: str, field: str) -> list[str]:
     """Return the ids in this field of the blocks of this kind."""
     ids: list[str] = []
     for block in blocks:
@@ -166,7 +166,7 @@ def _find_repeated_names(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in counts.items() if count > 1)
 
 
-def _roles(request: Json) -> Iterator[str]:
+def _check_roles(request: Json) -> Iterator[str]:
     """Check that a user's message comes first, and that the last message is a user's unless
     the provider paused the model's turn.
     """
@@ -189,7 +189,7 @@ def _has_server_blocks(blocks: Iterable[Json]) -> bool:
     return any(is_server_call(block) or is_server_result(block) for block in blocks)
 
 
-def _texts(request: Json) -> Iterator[str]:
+def _check_texts(request: Json) -> Iterator[str]:
     """Check that no text is empty."""
     places: list[tuple[str, Any]] = []
     for place, message in enumerate(request["messages"]):
@@ -202,10 +202,10 @@ def _texts(request: Json) -> Iterator[str]:
                 yield f"{where}: text content blocks must contain non-whitespace text"
             continue
         for index, block in enumerate(content):
-            yield from _text(f"{where}.{index}", block)
+            yield from _check_text(f"{where}.{index}", block)
 
 
-def _text(where: str, block: Json) -> Iterator[str]:
+def _check_text(where: str, block: Json) -> Iterator[str]:
     if block["type"] == "text":
         text = block.get("text")
         if not isinstance(text, str) or not text.strip():
@@ -213,27 +213,27 @@ def _text(where: str, block: Json) -> Iterator[str]:
     inner = block.get("content")
     if block["type"] == "tool_result" and isinstance(inner, list):
         for index, part in enumerate(inner):
-            yield from _text(f"{where}.content.{index}", part)
+            yield from _check_text(f"{where}.content.{index}", part)
 
 
-def _blocks(request: Json) -> Iterator[str]:
+def _check_blocks(request: Json) -> Iterator[str]:
     """Check the blocks that each role may send, and their fields."""
     for place, message in enumerate(request["messages"]):
-        for index, block in enumerate(blocks_of(message)):
+        for index, block in enumerate(get_blocks(message)):
             where, kind = f"messages.{place}.content.{index}", block["type"]
             if message["role"] == "user" and kind not in (*_USER_BLOCKS, "compaction"):
                 yield f"{where}: `{kind}` blocks can only be in `assistant` messages"
             elif message["role"] == "assistant" and kind in _USER_BLOCKS - {"text"}:
                 yield f"{where}: `{kind}` blocks can only be in `user` messages"
             elif kind in ("tool_use", "server_tool_use"):
-                yield from _call(where, block)
+                yield from _check_call(where, block)
             elif kind == "tool_result":
-                yield from _result(where, block)
+                yield from _check_result(where, block)
             if kind in THINKING and "cache_control" in block:
                 yield f"{where}.cache_control: Extra inputs are not permitted"
 
 
-def _call(where: str, block: Json) -> Iterator[str]:
+def _check_call(where: str, block: Json) -> Iterator[str]:
     if not _is(ID, block.get("id")):
         yield f"{where}.{block['type']}.id: String should match pattern '^{ID.pattern}$'"
     if not _is(TOOL_NAME, block.get("name")):
@@ -242,7 +242,7 @@ def _call(where: str, block: Json) -> Iterator[str]:
         yield f"{where}.{block['type']}.input: Input should be a valid dictionary"
 
 
-def _result(where: str, block: Json) -> Iterator[str]:
+def _check_result(where: str, block: Json) -> Iterator[str]:
     if not _is(ID, block.get("tool_use_id")):
         yield f"{where}.tool_result.tool_use_id: String should match pattern '^{ID.pattern}$'"
     if not isinstance(block.get("content", ""), str | list):
@@ -257,17 +257,17 @@ def _is(pattern: re.Pattern[str], value: Any) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def _ids(request: Json) -> Iterator[str]:
+def _check_ids(request: Json) -> Iterator[str]:
     """Check that ids of calls are unique in the conversation."""
     ids: list[str] = []
-    for block in all_blocks(request["messages"]):
+    for block in iterate_blocks(request["messages"]):
         if block["type"] in ("tool_use", "server_tool_use"):
             ids.append(str(block.get("id")))
     for name in _find_repeated_names(ids):
         yield f"messages: `tool_use` ids must be unique: {name}"
 
 
-def _results(request: Json) -> Iterator[str]:
+def _check_results(request: Json) -> Iterator[str]:
     """Check that each call of an assistant message is answered exactly once, at the beginning
     of the next message.
     """
@@ -275,7 +275,7 @@ def _results(request: Json) -> Iterator[str]:
     call_ids: list[str] = []
     for place, message in enumerate(messages):
         blocks = message["content"]
-        result_ids = _ids_of(blocks, "tool_result", "tool_use_id")
+        result_ids = _list_ids(blocks, "tool_result", "tool_use_id")
         if missing := [name for name in call_ids if name not in result_ids]:
             yield (
                 f"messages.{place}: `tool_use` ids were found without `tool_result` blocks"
@@ -290,7 +290,7 @@ def _results(request: Json) -> Iterator[str]:
             yield f"messages.{place}: each `tool_use` must have a single result"
         if not are_tool_results(blocks[: len(result_ids)]):
             yield f"messages.{place}: `tool_result` blocks must come before any other content"
-        call_ids = _ids_of(blocks, "tool_use", "id")
+        call_ids = _list_ids(blocks, "tool_use", "id")
     if call_ids:
         yield (
             f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks:"
@@ -319,7 +319,7 @@ def find_open_server_calls(blocks: Iterable[Json]) -> list[str]:
     return list(open_calls)
 
 
-def _server_results(request: Json) -> Iterator[str]:
+def _check_server_results(request: Json) -> Iterator[str]:
     """Check that each result of a server-side call comes after its call."""
     messages = merge_messages(request["messages"])
     known: set[str] = set()
@@ -334,7 +334,7 @@ def _server_results(request: Json) -> Iterator[str]:
                 )
 
 
-def _server_calls(request: Json) -> Iterator[str]:
+def _check_server_calls(request: Json) -> Iterator[str]:
     """Check that a message whose server-side call never gets a result is followed by results
     of the client's tools only.
     """
@@ -357,7 +357,7 @@ def _server_calls(request: Json) -> Iterator[str]:
             )
 
 
-def _tools(request: Json) -> Iterator[str]:
+def _check_tools(request: Json) -> Iterator[str]:
     tools = request.get("tools", [])
     names = [str(tool.get("name")) for tool in tools]
     for name in _find_repeated_names(names):
@@ -366,7 +366,7 @@ def _tools(request: Json) -> Iterator[str]:
         if not _is(TOOL_NAME, tool.get("name")):
             yield f"tools.{place}.name: String should match pattern '^{TOOL_NAME.pattern}$'"
         if tool.get("type", "custom") == "custom":
-            yield from _input_schema(f"tools.{place}.input_schema", tool.get("input_schema"))
+            yield from _check_input_schema(f"tools.{place}.input_schema", tool.get("input_schema"))
     if sum(tool.get("strict") is True for tool in tools) > MAX_STRICT_TOOLS:
         yield f"tools: at most {MAX_STRICT_TOOLS} tools can be strict"
     choice = request.get("tool_choice")
@@ -375,12 +375,12 @@ def _tools(request: Json) -> Iterator[str]:
     elif choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
         yield f"tool_choice.name: tool {choice.get('name')!r} not found in provided tools"
     call_kinds = ("tool_use", "tool_result", "server_tool_use")
-    has_calls = any(block["type"] in call_kinds for block in all_blocks(request["messages"]))
+    has_calls = any(block["type"] in call_kinds for block in iterate_blocks(request["messages"]))
     if has_calls and not tools:
         yield "tools: Field required: the messages hold `tool_use` or `tool_result` blocks"
 
 
-def _input_schema(where: str, schema: Any) -> Iterator[str]:
+def _check_input_schema(where: str, schema: Any) -> Iterator[str]:
     if not isinstance(schema, dict) or schema.get("type") != "object":
         yield f"{where}.type: Input should be 'object'"
         return
@@ -395,7 +395,7 @@ def _input_schema(where: str, schema: Any) -> Iterator[str]:
             )
 
 
-def _parts(schema: Any) -> Iterator[Json]:
+def _iterate_parts(schema: Any) -> Iterator[Json]:
     """Yield the schema and every schema inside it."""
     waiting = [schema]
     while waiting:
@@ -411,22 +411,22 @@ def _parts(schema: Any) -> Iterator[Json]:
                     waiting.append(part[keyword])
 
 
-def _schemas(request: Json) -> Iterator[str]:
+def _check_schemas(request: Json) -> Iterator[str]:
     """Check that enforced schemas lie within the subset that the API supports."""
     format_ = request.get("output_config", {}).get("format")
     if format_ is not None:
         if format_.get("type") != "json_schema" or not isinstance(format_.get("schema"), dict):
             yield "output_config.format: Input should be a JSON schema"
         else:
-            yield from schema_violations("output_config.format.schema", format_["schema"])
+            yield from find_schema_violations("output_config.format.schema", format_["schema"])
     for place, tool in enumerate(request.get("tools", [])):
         if tool.get("strict") and isinstance(tool.get("input_schema"), dict):
-            yield from schema_violations(f"tools.{place}.input_schema", tool["input_schema"])
+            yield from find_schema_violations(f"tools.{place}.input_schema", tool["input_schema"])
 
 
-def schema_violations(where: str, schema: Json) -> Iterator[str]:
+def find_schema_violations(where: str, schema: Json) -> Iterator[str]:
     """Yield the parts of a schema that structured output and strict tools do not support."""
-    for part in _parts(schema):
+    for part in _iterate_parts(schema):
         for keyword in sorted(part.keys() - _SCHEMA_KEYWORDS):
             yield f"{where}: keyword {keyword!r} is not supported"
         kind = part.get("type")
@@ -453,16 +453,16 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
             yield f"{where}: a schema needs a type"
         if any(isinstance(value, dict | list) for value in part.get("enum", ())):
             yield f"{where}: complex types within enums are not supported"
-    yield from _references(where, schema)
+    yield from _check_references(where, schema)
 
 
-def _references(where: str, schema: Json) -> Iterator[str]:
+def _check_references(where: str, schema: Json) -> Iterator[str]:
     """Check that references lead to `$defs` of the same schema, and never in a circle."""
     definitions = schema.get("$defs", {})
     leads_to: dict[str, set[str]] = {}
     for name, definition in definitions.items():
-        leads_to[name] = _targets_in(definition)
-    for part in _parts(schema):
+        leads_to[name] = _find_targets(definition)
+    for part in _iterate_parts(schema):
         name = str(part.get("$ref", ""))
         if "$ref" in part and name.removeprefix("#/$defs/") not in definitions:
             yield f"{where}: external $ref is not supported: {name}"
@@ -478,21 +478,21 @@ def _references(where: str, schema: Json) -> Iterator[str]:
             yield f"{where}: recursive schemas are not supported: {start}"
 
 
-def _targets_in(schema: Json) -> set[str]:
+def _find_targets(schema: Json) -> set[str]:
     """Return the targets of all references in a schema."""
     targets: set[str] = set()
-    for part in _parts(schema):
+    for part in _iterate_parts(schema):
         if "$ref" in part:
             targets.add(str(part["$ref"]))
     return targets
 
 
-def _cache(request: Json) -> Iterator[str]:
+def _check_cache(request: Json) -> Iterator[str]:
     """Check the number and the type of the cache breakpoints."""
     places: list[Json] = [*request.get("tools", [])]
     if isinstance(request.get("system"), list):
         places += request["system"]
-    places.extend(all_blocks(request["messages"]))
+    places.extend(iterate_blocks(request["messages"]))
     breakpoints: list[Any] = []
     for place in places:
         if place.get("cache_control"):
@@ -507,14 +507,14 @@ def _cache(request: Json) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
-    _roles,
-    _texts,
-    _blocks,
-    _ids,
-    _results,
-    _server_results,
-    _server_calls,
-    _tools,
-    _schemas,
-    _cache,
+    _check_roles,
+    _check_texts,
+    _check_blocks,
+    _check_ids,
+    _check_results,
+    _check_server_results,
+    _check_server_calls,
+    _check_tools,
+    _check_schemas,
+    _check_cache,
 )

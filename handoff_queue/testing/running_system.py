@@ -66,9 +66,9 @@ def running_system(
             start. The message has the end of the log of the process.
     """
     environment = {
-        "HANDOFF_SPECIALISTS_DIRS": _folders(specialists, "specialists"),
-        "HANDOFF_TOOLS_DIRS": _folders(tools, "tools"),
-        **_model_environment(model),
+        "HANDOFF_SPECIALISTS_DIRS": _join_folders(specialists, "specialists"),
+        "HANDOFF_TOOLS_DIRS": _join_folders(tools, "tools"),
+        **_build_model_environment(model),
     }
     with ExitStack() as parts:
         folder = parts.enter_context(RunDirectory())
@@ -80,14 +80,14 @@ def running_system(
         url = PrivateRedis(processes, folder.path, append_only=False).start()
         environment |= {"HANDOFF_REDIS_URL": url, **build_key_variables(None), **(settings or {})}
         for name, app in APPS.items():
-            processes.start(ChildSpec(name, _celery_command(name, app), environment))
+            processes.start(ChildSpec(name, _build_celery_command(name, app), environment))
         processes.wait_until_ready()
         jobs = connect(url, with_keys(load_settings(), None))
         parts.callback(jobs.close)
         yield RunningSystem(url, jobs, folder.path / "logs")
 
 
-def _model_environment(model: MessagesServer | None) -> dict[str, str]:
+def _build_model_environment(model: MessagesServer | None) -> dict[str, str]:
     if model is None:
         return {"HANDOFF_OFFLINE": "true"}
     return {
@@ -98,7 +98,7 @@ def _model_environment(model: MessagesServer | None) -> dict[str, str]:
     }
 
 
-def _folders(folders: Path | Sequence[Path], option: str) -> str:
+def _join_folders(folders: Path | Sequence[Path], option: str) -> str:
     if isinstance(folders, Path):
         folders = [folders]
     paths: list[str] = []
@@ -110,6 +110,6 @@ def _folders(folders: Path | Sequence[Path], option: str) -> str:
     return json.dumps(paths)
 
 
-def _celery_command(name: str, app: str) -> list[str]:
+def _build_celery_command(name: str, app: str) -> list[str]:
     worker = ["worker", "-n", f"{name}@%h", "-c", str(SLOTS)]
     return [sys.executable, "-m", "celery", "-A", app, *worker]

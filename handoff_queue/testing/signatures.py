@@ -24,7 +24,7 @@ from handoff_queue.testing.request_rules import (
     THINKING,
     Json,
     are_tool_results,
-    blocks_of,
+    get_blocks,
     is_server_call,
     is_server_result,
     merge_messages,
@@ -56,7 +56,7 @@ class Signatures:
             self._count += 1
             reply = self._count
         signed = list(map(dict, blocks))
-        kinds = [*_kinds(signed), ""]
+        kinds = [*_list_kinds(signed), ""]
         total = sum(block.get("type") in THINKING for block in signed)
         place = 0
         signatures: set[str] = set()
@@ -67,10 +67,12 @@ class Signatures:
             following = _next_kind(kinds, index)
             token = f"{reply}.{place}.{total}"
             if block["type"] == "redacted_thinking":
-                block["data"] = f"{token}.{self._code(token, '', following)}"
+                block["data"] = f"{token}.{self._compute_code(token, '', following)}"
                 signatures.add(block["data"])
             else:
-                block["signature"] = f"{token}.{self._code(token, block['thinking'], following)}"
+                block["signature"] = (
+                    f"{token}.{self._compute_code(token, block['thinking'], following)}"
+                )
                 signatures.add(block["signature"])
         with self._lock:
             for block in signed:
@@ -78,10 +80,10 @@ class Signatures:
                     needed = self._needed.setdefault(str(block.get("id")), set())
                     needed.add((model, frozenset(signatures)))
             if stop_reason == "pause_turn" and signed:
-                self._paused.add(_fingerprint(signed[-1]))
+                self._paused.add(_compute_fingerprint(signed[-1]))
         return tuple(signed)
 
-    def violations(self, request: Json) -> Iterator[str]:
+    def find_violations(self, request: Json) -> Iterator[str]:
         """Yield one line for each fault: changed, moved or missing thinking, and content after
         a paused turn.
 
@@ -93,21 +95,23 @@ class Signatures:
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
                 last_assistant = message
-                yield from self._thinking(place, message)
+                yield from self._check_thinking(place, message)
         for place, (message, following) in enumerate(pairwise(messages)):
             last = message["content"][-1]
-            is_paused = message["role"] == "assistant" and _fingerprint(last) in self._paused
+            is_paused = (
+                message["role"] == "assistant" and _compute_fingerprint(last) in self._paused
+            )
             if is_paused and not are_tool_results(following["content"]):
                 yield f"messages.{place + 1}: nothing can follow a paused turn"
         if last_assistant is not None:
             yield from self._check_kept_thinking(last_assistant, request["model"])
 
-    def _thinking(self, place: int, message: Json) -> Iterator[str]:
+    def _check_thinking(self, place: int, message: Json) -> Iterator[str]:
         """Check that the thinking of each reply in this message is unchanged, complete and in
         order.
         """
-        blocks = blocks_of(message)
-        kinds = [*_kinds(blocks), ""]
+        blocks = get_blocks(message)
+        kinds = [*_list_kinds(blocks), ""]
         places_of: dict[int, list[int]] = {}
         total_of: dict[int, int] = {}
         for index, block in enumerate(blocks):
@@ -142,7 +146,7 @@ class Signatures:
             text = str(block.get("thinking", ""))
         # A paused reply may end with thinking. The block after it comes with the next reply.
         for kind in (following, ""):
-            expected = self._code(token, text, kind)
+            expected = self._compute_code(token, text, kind)
             if hmac.compare_digest(code.encode(), expected.encode()):
                 reply, place, total = map(int, token.split("."))
                 return reply, place, total
@@ -167,12 +171,12 @@ class Signatures:
                         f"messages: `thinking` before the call {block.get('id')} must be sent back"
                     )
 
-    def _code(self, token: str, text: str, following: str) -> str:
+    def _compute_code(self, token: str, text: str, following: str) -> str:
         words = json.dumps([token, text, following]).encode()
         return hmac.new(self._key, words, hashlib.sha256).hexdigest()[:32]
 
 
-def _kinds(blocks: Sequence[Json]) -> list[str]:
+def _list_kinds(blocks: Sequence[Json]) -> list[str]:
     """Return the kind of each block; empty for blocks that a client may leave out: empty
     texts, and unfinished server-side calls.
     """
@@ -191,7 +195,7 @@ def _next_kind(kinds: list[str], index: int) -> str:
     return ""
 
 
-def _fingerprint(block: Json) -> str:
+def _compute_fingerprint(block: Json) -> str:
     """Return a text that is the same for a block and for its copy that the client sends back."""
     if is_server_call(block) or is_server_result(block):
         return f"{block['type']}:{block.get('id') or block.get('tool_use_id')}"

@@ -121,9 +121,9 @@ def chaos(
     else:
         records = run.run(options, print_message)
     if as_json:
-        write_line(json.dumps(report.json_of(records) | {"seed": run_seed}))
+        write_line(json.dumps(report.convert_to_json(records) | {"seed": run_seed}))
     else:
-        write_line(report.table_of(records))
+        write_line(report.format_table(records))
     if report.is_kept(records):
         return OK
     return FAILED

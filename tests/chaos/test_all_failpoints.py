@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.chaos.failpoint_cases import cases
-from handoff_queue.chaos.report import find_broken_promises, table_of
+from handoff_queue.chaos.failpoint_cases import list_cases
+from handoff_queue.chaos.report import find_broken_promises, format_table
 from handoff_queue.chaos.run import Options, try_failpoints
 from handoff_queue.shared.local.fork_server import ForkServer
 
@@ -34,6 +34,6 @@ def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, third: in
     seed = SEED
 
     options = Options(seed, fork_server=fork_server)
-    records = try_failpoints(options, discard_line, cases()[third::3])
+    records = try_failpoints(options, discard_line, list_cases()[third::3])
 
-    assert find_broken_promises(records) == [], f"seed {seed}\n{table_of(records)}"
+    assert find_broken_promises(records) == [], f"seed {seed}\n{format_table(records)}"

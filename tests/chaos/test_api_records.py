@@ -37,7 +37,7 @@ KEPT = ApiRecords(
 def broken(records: ApiRecords) -> list[str]:
     """Return the lines about all breaches."""
     lines: list[str] = []
-    for breaches in records.breaches().values():
+    for breaches in records.find_breaches().values():
         lines += breaches
     return lines
 
@@ -195,4 +195,4 @@ def test_the_figures_count_requests_answers_jobs_and_events() -> None:
         messages=[TAKEN, TAKEN, refused],
     )
 
-    assert list(records.figures().values()) == [20, 3, 2, 2, 1, 2, 1, 3, 3, 2]
+    assert list(records.collect_figures().values()) == [20, 3, 2, 2, 1, 2, 1, 3, 3, 2]

@@ -85,7 +85,7 @@ TASK, WHOLE, ROLE = (
     ),
 )
 def test_the_request_identifies_the_call(model_request: dict[str, Any], key: CallKey) -> None:
-    assert CallAttribution().key_of(model_request) == key
+    assert CallAttribution().find_key(model_request) == key
 
 
 def test_the_turns_that_a_summary_replaces_count() -> None:
@@ -93,14 +93,14 @@ def test_the_turns_that_a_summary_replaces_count() -> None:
     summary = {"type": "compaction", "content": SUMMARY.format(5)}
     after_the_summary["messages"][0]["content"].insert(0, summary)
 
-    assert CallAttribution().key_of(after_the_summary) == CallKey("7-3", "a.1", 7)
+    assert CallAttribution().find_key(after_the_summary) == CallKey("7-3", "a.1", 7)
 
 
 def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
     attribution = CallAttribution()
 
     assert [
-        attribution.key_of(request(text)).handoff
+        attribution.find_key(request(text)).handoff
         for text in (FACT_CHECK, FACT_CHECK.replace("{}", "corrected"), FACT_CHECK)
     ] == [
         "fact_gate.1",
@@ -116,7 +116,7 @@ def test_a_replanner_with_the_same_request_is_in_the_same_round() -> None:
     )
 
     assert [
-        attribution.key_of(model_request).handoff for model_request in (first, second, first)
+        attribution.find_key(model_request).handoff for model_request in (first, second, first)
     ] == [
         "replanner.1",
         "replanner.2",

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, CeleryGap
 from benchmarks.celery_control.run import try_failpoints, try_gaps
 from handoff_queue.chaos.failpoint_cases import FailpointAction
-from handoff_queue.chaos.report import find_broken_promises, table_of
+from handoff_queue.chaos.report import find_broken_promises, format_table
 from handoff_queue.chaos.run import Options
 from handoff_queue.shared.local.fork_server import ForkServer
 
@@ -31,10 +31,10 @@ def test_plain_chords_repeat_calls_after_lost_answers(
         Options(SEED, fork_server=fork_server), discard_line, [FailpointAction.DROP]
     )
 
-    assert not records.not_reached, table_of(records)
+    assert not records.not_reached, format_table(records)
     assert {"handoffs with two results", "calls repeated that were not in flight"} <= set(
         find_broken_promises(records)
-    ), table_of(records)
+    ), format_table(records)
 
 
 def test_a_job_ends_in_every_gap_of_chords(fork_server: ForkServer | None) -> None:

@@ -36,12 +36,12 @@ BROKEN = [
 
 @pytest.mark.parametrize("handoffs", KEPT)
 def test_shared_runs_without_faults_have_no_breach(handoffs: list[EqualHandoff]) -> None:
-    assert EqualRecords(handoffs).breaches() == {PAID_TWICE: [], NOT_IN_BATCHES: []}
+    assert EqualRecords(handoffs).find_breaches() == {PAID_TWICE: [], NOT_IN_BATCHES: []}
 
 
 @pytest.mark.parametrize("handoffs", BROKEN)
 def test_a_fault_of_a_shared_run_is_a_breach(handoffs: list[EqualHandoff]) -> None:
-    breaches = EqualRecords(handoffs).breaches()
+    breaches = EqualRecords(handoffs).find_breaches()
 
     assert sorted(map(len, breaches.values())) == [0, 1]
 
@@ -49,7 +49,7 @@ def test_a_fault_of_a_shared_run_is_a_breach(handoffs: list[EqualHandoff]) -> No
 def test_the_report_counts_equal_handoffs_and_copies() -> None:
     batched = replace(RUN, group="7-equal-1", batch_calls=3)
 
-    assert EqualRecords([RUN, COPY, batched]).figures() == {
+    assert EqualRecords([RUN, COPY, batched]).collect_figures() == {
         "equal handoffs": 3,
         "copied results": 1,
         "calls of shared runs in batches": 3,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.expected_handoffs import OK, Ended, hanging_on
+from handoff_queue.chaos.expected_handoffs import OK, Ended, find_dependents
 from handoff_queue.chaos.expected_outcomes import (
     CANCELLED_BY_USER,
     NOT_WAITED_FOR,
@@ -16,7 +16,7 @@ from handoff_queue.chaos.expected_outcomes import (
     TOO_MANY_CLAIMS,
     StoredJob,
 )
-from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
+from handoff_queue.chaos.expected_outcomes import find_wrong_end as wrong_end_of
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.shared.types.handoff import StopReason
@@ -165,9 +165,9 @@ def test_a_handoff_that_was_killed_three_times_excuses_itself_and_its_dependents
 
 
 def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
-    assert hanging_on(DIAMOND, {"b.1"}) >= {"b.1", "d.1", "assessor.1"}
-    assert not hanging_on(DIAMOND, {"b.1"}) & {"planner.1", "a.1", "c.1"}
-    assert hanging_on(DIAMOND, {"planner.1"}) >= {
+    assert find_dependents(DIAMOND, {"b.1"}) >= {"b.1", "d.1", "assessor.1"}
+    assert not find_dependents(DIAMOND, {"b.1"}) & {"planner.1", "a.1", "c.1"}
+    assert find_dependents(DIAMOND, {"planner.1"}) >= {
         "a.1",
         "b.1",
         "c.1",
@@ -175,7 +175,7 @@ def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
         "assessor.1",
         "answer.1",
     }
-    assert hanging_on(DIAMOND, set()) == set()
+    assert find_dependents(DIAMOND, set()) == set()
 
 
 def test_a_job_with_a_plan_made_by_code_is_partial() -> None:

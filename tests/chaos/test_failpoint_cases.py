@@ -11,13 +11,13 @@ from handoff_queue.chaos.failpoint_cases import (
     UNTRIED,
     Case,
     FailpointAction,
-    cases,
+    list_cases,
 )
 from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
 from handoff_queue.shared.store.redis.script import list_script_names
 from handoff_queue.shared.types import names
 
-CASES = cases()
+CASES = list_cases()
 
 
 def test_every_script_of_the_store_has_failpoints_or_a_reason_for_none() -> None:

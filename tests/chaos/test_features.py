@@ -17,14 +17,14 @@ from handoff_queue.chaos.features import (
     NOT_BY_THE_CLI,
     BatchRecords,
     ExternalRecords,
-    batch_records,
-    external_records,
+    collect_batch_records,
+    collect_external_records,
 )
 from handoff_queue.chaos.job_generator import (
     EVERYTHING,
     ONLY_CHORDS,
     Draw,
-    jobs_of,
+    generate_jobs,
     without_missing_extras,
 )
 from handoff_queue.chaos.job_shapes import Shape
@@ -37,27 +37,27 @@ CALL = Call(CallKey("7-0", "a.1", 1), "w1", 1.0, is_batched=True)
 
 def test_each_call_in_a_batch_is_paid_once() -> None:
     second = replace(CALL, key=replace(CALL.key, turn=2))
-    assert BatchRecords([CALL, second]).breaches() == {
+    assert BatchRecords([CALL, second]).find_breaches() == {
         BATCH_CALL_PAID_TWICE: [],
         BATCH_CALL_OUTSIDE: [],
     }
 
 
 def test_a_call_that_was_paid_twice_is_named() -> None:
-    twice = BatchRecords([CALL, replace(CALL, process="w2")]).breaches()
+    twice = BatchRecords([CALL, replace(CALL, process="w2")]).find_breaches()
     assert twice[BATCH_CALL_PAID_TWICE] == ["7-0 a.1, turn 1: paid 2 times"]
 
 
 def test_a_live_call_is_named() -> None:
-    live = BatchRecords([replace(CALL, is_batched=False)]).breaches()
+    live = BatchRecords([replace(CALL, is_batched=False)]).find_breaches()
     assert live[BATCH_CALL_OUTSIDE] == ["7-0 a.1, turn 1"]
 
 
 def test_only_calls_of_batched_jobs_count() -> None:
-    (job,) = jobs_of(7, 1, draw=Draw((Shape.BATCHED,), (Mode.TEAM,)))
+    (job,) = generate_jobs(7, 1, draw=Draw((Shape.BATCHED,), (Mode.TEAM,)))
     planner = replace(CALL, key=CallKey(job.name, "planner.1", 1))
     other = replace(CALL, key=CallKey("other", "a.1", 1))
-    assert batch_records([job], [planner, other]).calls == [planner]
+    assert collect_batch_records([job], [planner, other]).calls == [planner]
 
 
 EXTERNAL_CALL = Call(CallKey("7-0", "a.1", 1), "w1", 1.0, is_external=True)
@@ -66,16 +66,16 @@ EXTERNAL_CALL = Call(CallKey("7-0", "a.1", 1), "w1", 1.0, is_external=True)
 def test_a_call_that_the_cli_did_not_ask_for_is_named() -> None:
     records = ExternalRecords([EXTERNAL_CALL, replace(EXTERNAL_CALL, is_external=False)])
 
-    assert records.breaches() == {NOT_BY_THE_CLI: ["7-0 a.1, turn 1"]}
-    assert ExternalRecords([EXTERNAL_CALL]).breaches() == {NOT_BY_THE_CLI: []}
+    assert records.find_breaches() == {NOT_BY_THE_CLI: ["7-0 a.1, turn 1"]}
+    assert ExternalRecords([EXTERNAL_CALL]).find_breaches() == {NOT_BY_THE_CLI: []}
 
 
 def test_only_calls_of_the_steps_that_the_sdk_runs_count() -> None:
-    (job,) = jobs_of(7, 1, draw=Draw((Shape.EXTERNAL,), (Mode.TEAM,)))
+    (job,) = generate_jobs(7, 1, draw=Draw((Shape.EXTERNAL,), (Mode.TEAM,)))
     keys = [CallKey(job.name, name, 1) for name in ("a.1", "b.1", "planner.1")]
     step, *others = (replace(EXTERNAL_CALL, key=key) for key in keys)
 
-    assert external_records([job], [step, *others]).calls == [step]
+    assert collect_external_records([job], [step, *others]).calls == [step]
 
 
 def test_without_the_extra_a_run_leaves_the_shape_out_and_says_why(

@@ -23,12 +23,16 @@ FORK = ForkRecord(
 
 
 def breaches(fork: ForkRecord) -> list[str]:
-    return ForkRecords([fork]).breaches()[WRONG_FORKS]
+    return ForkRecords([fork]).find_breaches()[WRONG_FORKS]
 
 
 def test_a_killed_command_that_is_typed_again_makes_one_fork() -> None:
     assert breaches(FORK) == []
-    assert ForkRecords([FORK]).figures() == {"forks": 1, "commands of forks": 2, "killed": 1}
+    assert ForkRecords([FORK]).collect_figures() == {
+        "forks": 1,
+        "commands of forks": 2,
+        "killed": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_process_that_was_stopped_before_its_call_is_excused_for_later_writes(
 
 
 def test_a_planned_repetition_needs_no_explanation() -> None:
-    seed = next(seed for seed in range(1_000) if records(seed=seed).jobs[0].trouble(KEY))
+    seed = next(seed for seed in range(1_000) if records(seed=seed).jobs[0].draw_fault(KEY))
     refused, third_call = (
         replace(FIRST_CALL, at=99.0, out_at=99.1),
         replace(SECOND_CALL, at=167.0, out_at=168.0),

@@ -15,7 +15,7 @@ from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import EXTERNAL, CallKey, PlannedJob, PlannedStep
-from handoff_queue.chaos.report import find_broken_promises, is_kept, json_of, table_of
+from handoff_queue.chaos.report import convert_to_json, find_broken_promises, format_table, is_kept
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.usage import Usage
@@ -73,7 +73,7 @@ def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
         records_of_run.in_flight,
     ) == (4, 4, 0, 0)
     assert is_kept(records_of_run)
-    assert json_of(records_of_run)["kept"] is True
+    assert convert_to_json(records_of_run)["kept"] is True
 
 
 def test_a_call_in_flight_at_a_kill_may_be_repeated_once() -> None:
@@ -228,8 +228,8 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
 
     assert records_of_run.longest_joint_recovery_s == pytest.approx(8.4)
     assert find_broken_promises(by_both) == ["longest recovery"]
-    assert "| longest recovery | not measured |" in table_of(by_both)
-    assert "| longest recovery | not measured | 8 s | kept |" in table_of(records())
+    assert "| longest recovery | not measured |" in format_table(by_both)
+    assert "| longest recovery | not measured | 8 s | kept |" in format_table(records())
 
 
 @pytest.mark.parametrize(
@@ -256,18 +256,18 @@ def test_leftovers_in_redis_and_untried_faults_are_reported() -> None:
     assert find_broken_promises(
         records(not_reached=["kill at script.turn.before of a worker"])
     ) == ["failpoints that no process reached"]
-    assert "| failpoints that no process reached | 0 |" in table_of(records(not_reached=[]))
+    assert "| failpoints that no process reached | 0 |" in format_table(records(not_reached=[]))
 
 
 def test_a_run_without_failpoints_reports_no_failpoints() -> None:
-    assert "failpoints" not in table_of(records())
+    assert "failpoints" not in format_table(records())
 
 
 def test_a_fault_that_could_not_happen_is_reported_and_breaks_nothing() -> None:
     records_of_run = records(not_happened=["frozen at a failpoint"])
 
-    assert "| did not happen | frozen at a failpoint |" in table_of(records_of_run)
-    assert json_of(records_of_run)["did_not_happen"] == ["frozen at a failpoint"]
+    assert "| did not happen | frozen at a failpoint |" in format_table(records_of_run)
+    assert convert_to_json(records_of_run)["did_not_happen"] == ["frozen at a failpoint"]
     assert is_kept(records_of_run)
 
 
@@ -275,7 +275,7 @@ def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
     records_of_run = replace(records(), refused_requests=["messages.2: unexpected `tool_use_id`"])
 
     assert find_broken_promises(records_of_run) == ["requests that the Messages API would refuse"]
-    assert "messages.2: unexpected `tool_use_id`" in table_of(records_of_run)
+    assert "messages.2: unexpected `tool_use_id`" in format_table(records_of_run)
 
 
 def test_repeated_calls_are_reported_by_the_struck_process() -> None:
@@ -286,10 +286,13 @@ def test_repeated_calls_are_reported_by_the_struck_process() -> None:
     )
 
     assert records_of_run.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
-    assert "| calls repeated, by fault | 1 x worker killed, 1 x Redis killed |" in table_of(
+    assert "| calls repeated, by fault | 1 x worker killed, 1 x Redis killed |" in format_table(
         records_of_run
     )
-    assert json_of(records_of_run)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
+    assert convert_to_json(records_of_run)["calls_repeated_by"] == {
+        "kill_worker": 1,
+        "kill_redis": 1,
+    }
 
 
 def test_a_call_outside_every_plan_is_a_repeated_call() -> None:

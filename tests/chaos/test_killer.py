@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from handoff_queue.chaos.killer import SHARES, order_of
+from handoff_queue.chaos.killer import SHARES, draw_actions
 
 
 def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:
     def order(seed: int) -> list[tuple[str, float]]:
-        return [(drawn.fault, drawn.pause_s) for drawn in islice(order_of(seed), 60)]
+        return [(drawn.fault, drawn.pause_s) for drawn in islice(draw_actions(seed), 60)]
 
     assert order(7) == order(7)
     assert order(7) != order(8)
@@ -17,7 +17,7 @@ def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:
 
 
 def test_random_choices_within_a_fault_do_not_change_later_faults() -> None:
-    undisturbed, disturbed = order_of(7), order_of(7)
+    undisturbed, disturbed = draw_actions(7), draw_actions(7)
 
     for _ in range(60):
         expected, actual = next(undisturbed), next(disturbed)

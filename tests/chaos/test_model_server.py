@@ -20,7 +20,7 @@ JOBS = (
     for seed in range(100)
 )
 # An answer after 0.9 s: a client that disconnects at once is gone by then.
-JOB = next(job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9)
+JOB = next(job for job in JOBS if job.draw_seconds(CallKey("1-0", "a.1", 1)) == 0.9)
 BODY = json.dumps(
     {
         "model": "claude-haiku-5-5",
@@ -54,7 +54,7 @@ def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
 
     assert call.out_at is not None
     assert began < call.at < call.out_at
-    assert call.out_at - call.at >= JOB.takes_s(call.key)
+    assert call.out_at - call.at >= JOB.draw_seconds(call.key)
     assert call.was_heard
 
 

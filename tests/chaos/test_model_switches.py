@@ -25,7 +25,7 @@ from handoff_queue.chaos.planned_jobs import (
     ModelRefusal,
     PlannedJob,
     PlannedStep,
-    price_of,
+    compute_price,
 )
 from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.shared.types.job_options import Mode
@@ -58,7 +58,7 @@ CALLS = (
 
 
 def breaches(*calls: Call, result: WrittenResult = RESULT) -> list[str]:
-    return SwitchRecords(calls, [result], []).breaches()[LOST]
+    return SwitchRecords(calls, [result], []).find_breaches()[LOST]
 
 
 def test_a_switch_in_the_middle_of_a_handoff_breaks_no_promise() -> None:
@@ -94,12 +94,12 @@ def test_a_reply_under_the_name_of_a_model_that_did_not_write_it_is_a_breach() -
 def test_a_reservation_at_the_price_of_the_cheap_model_is_a_breach() -> None:
     tokens = Usage(input_tokens=4_000, output_tokens=8_000)
     cheap, dear = [
-        SeenReservation("1-0", "a.1", 4_000, 8_000, price_of(tokens, model))
+        SeenReservation("1-0", "a.1", 4_000, 8_000, compute_price(tokens, model))
         for model in SWITCHED_MODELS
     ]
 
-    assert SwitchRecords((), (), [dear]).breaches()[TOO_LOW] == []
-    assert len(SwitchRecords((), (), [cheap, dear]).breaches()[TOO_LOW]) == 1
+    assert SwitchRecords((), (), [dear]).find_breaches()[TOO_LOW] == []
+    assert len(SwitchRecords((), (), [cheap, dear]).find_breaches()[TOO_LOW]) == 1
 
 
 def unexplained(*calls: Call, strikes: tuple[Strike, ...] = ()) -> list[CallKey]:
@@ -129,7 +129,7 @@ def test_a_kill_in_the_middle_of_a_switch_explains_the_repeated_refusal() -> Non
 def job_with(refusal: ModelRefusal) -> PlannedJob:
     """Return a job whose first model turns the first call of `a.1` away."""
     jobs = (replace(JOB, seed=seed) for seed in range(200))
-    return next(job for job in jobs if job.refusal(CallKey("1-0", "a.1", 1), FIRST) is refusal)
+    return next(job for job in jobs if job.draw_refusal(CallKey("1-0", "a.1", 1), FIRST) is refusal)
 
 
 def test_a_storm_refuses_one_call_and_a_model_that_declines_does_so_again() -> None:
@@ -137,14 +137,14 @@ def test_a_storm_refuses_one_call_and_a_model_that_declines_does_so_again() -> N
     for refusal in ModelRefusal:
         job = job_with(refusal)
         with ChaosModel([job]) as model:
-            again = [model.refusal_of(job, key, FIRST) for _ in range(2)]
+            again = [model.draw_refusal(job, key, FIRST) for _ in range(2)]
         assert again == [refusal, None if refusal.is_storm else refusal]
 
 
 def test_only_one_model_turns_away_calls_of_a_handoff() -> None:
     for seed in range(50):
         job = replace(JOB, seed=seed)
-        refusals = [job.refusal(CallKey("1-0", "a.1", 2), model) for model in SWITCHED_MODELS]
+        refusals = [job.draw_refusal(CallKey("1-0", "a.1", 2), model) for model in SWITCHED_MODELS]
         assert refusals.count(None) == 1
 
 

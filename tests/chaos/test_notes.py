@@ -45,7 +45,7 @@ def records(*notes: Note) -> NoteRecords:
 
 
 def breaches(*notes: Note) -> list[str]:
-    return records(*notes).breaches()[WRONG_NOTES]
+    return records(*notes).find_breaches()[WRONG_NOTES]
 
 
 def test_one_note_with_all_lines_and_its_evidence_breaks_no_promise() -> None:
@@ -92,7 +92,8 @@ def test_an_agent_that_was_given_up_may_have_written_a_part_of_its_note() -> Non
 def test_a_later_job_that_looks_further_pays_again() -> None:
     calls = [Call(CallKey("1-0-recall", "answer.1", turn), "worker1", 1.0) for turn in (1, 2, 3)]
     breaches, looked_further = [
-        replace(records(a_note()), calls=calls[:count]).breaches()[PAID_AGAIN] for count in (2, 3)
+        replace(records(a_note()), calls=calls[:count]).find_breaches()[PAID_AGAIN]
+        for count in (2, 3)
     ]
 
     assert breaches == []

@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 import handoff_queue.supervisor.roles
-from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of, needs_of
+from handoff_queue.chaos.expected_handoffs import (
+    compute_expected_handoffs,
+    count_needed_tries,
+    list_keys,
+)
 from handoff_queue.chaos.failpoint_run import OFTEN
 from handoff_queue.chaos.fleet import OWN_SPECIALISTS
-from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, ONLY_FEATURES, jobs_of, only
+from handoff_queue.chaos.job_generator import (
+    EVERYTHING,
+    ONLY_CHORDS,
+    ONLY_FEATURES,
+    generate_jobs,
+    only,
+)
 from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, NOT_DRAWN, Shape
-from handoff_queue.chaos.model_answers import reply_to
+from handoff_queue.chaos.model_answers import build_reply
 from handoff_queue.chaos.planned_jobs import (
     EXTERNAL,
     FACT_CHECKER,
@@ -40,25 +50,27 @@ ALL = len(EVERYTHING.shapes)
 
 
 def job_of_shape(shape: Shape, mode: Mode | None = None) -> PlannedJob:
-    jobs = (job for seed in range(50) for job in jobs_of(seed, ALL) if job.shape is shape)
+    jobs = (job for seed in range(50) for job in generate_jobs(seed, ALL) if job.shape is shape)
     return next(job for job in jobs if mode in (None, job.mode))
 
 
 def test_the_same_seed_gives_the_same_jobs_and_another_gives_others() -> None:
-    assert jobs_of(1, 30) == jobs_of(1, 30)
-    assert [job.steps for job in jobs_of(1, 30)] != [job.steps for job in jobs_of(2, 30)]
+    assert generate_jobs(1, 30) == generate_jobs(1, 30)
+    assert [job.steps for job in generate_jobs(1, 30)] != [
+        job.steps for job in generate_jobs(2, 30)
+    ]
 
 
 def test_jobs_can_be_generated_in_small_batches() -> None:
-    assert jobs_of(1, 30) == [*jobs_of(1, 7), *jobs_of(1, 23, first=7)]
+    assert generate_jobs(1, 30) == [*generate_jobs(1, 7), *generate_jobs(1, 23, first=7)]
 
 
 def test_every_shape_is_present_except_the_shapes_that_depend_on_a_user_or_another_job() -> None:
-    assert {job.shape for job in jobs_of(1, ALL)} == {*Shape} - {*NOT_DRAWN}
+    assert {job.shape for job in generate_jobs(1, ALL)} == {*Shape} - {*NOT_DRAWN}
 
 
 def test_every_mode_is_present_and_each_shape_comes_in_all_its_possible_modes() -> None:
-    drawn = {(job.shape, job.mode) for seed in range(60) for job in jobs_of(seed, ALL)}
+    drawn = {(job.shape, job.mode) for seed in range(60) for job in generate_jobs(seed, ALL)}
 
     assert {mode for _, mode in drawn} == set(Mode)
     assert drawn == {
@@ -68,18 +80,18 @@ def test_every_mode_is_present_and_each_shape_comes_in_all_its_possible_modes() 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
-    assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
+    assert {job.mode for job in generate_jobs(1, 30, draw=only([mode]))} == {mode}
 
 
 def test_a_run_of_features_has_a_job_of_each_feature() -> None:
-    jobs = jobs_of(1, len(FEATURES), draw=ONLY_FEATURES)
+    jobs = generate_jobs(1, len(FEATURES), draw=ONLY_FEATURES)
 
     assert {job.shape for job in jobs} == {*FEATURES}
     assert {job.then.shape for job in jobs if job.then} == {Shape.RECALLED, Shape.FORK}
 
 
 def test_the_control_gets_only_shapes_that_chords_can_do() -> None:
-    jobs = jobs_of(4242, 20, draw=ONLY_CHORDS)
+    jobs = generate_jobs(4242, 20, draw=ONLY_CHORDS)
 
     assert {job.shape for job in jobs} == set(CHORDS)
     assert {job.mode for job in jobs} == {Mode.TEAM}
@@ -93,7 +105,7 @@ def test_the_control_gets_only_shapes_that_chords_can_do() -> None:
 
 
 def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
-    trees = [list(job.family) for seed in range(40) for job in jobs_of(seed, ALL)]
+    trees = [list(job.family) for seed in range(40) for job in generate_jobs(seed, ALL)]
 
     assert {len(tree) for tree in trees} == {1, 2, 3}
     for tree in trees:
@@ -110,7 +122,7 @@ def test_every_role_of_the_supervisor_has_handoffs_in_some_job() -> None:
     expected = [
         compute_expected_handoffs(member)
         for seed in range(20)
-        for job in jobs_of(seed, ALL)
+        for job in generate_jobs(seed, ALL)
         for member in job.family
     ]
 
@@ -120,23 +132,25 @@ def test_every_role_of_the_supervisor_has_handoffs_in_some_job() -> None:
 
 
 def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
-    needed = {key.handoff for key in needs_of(job_of_shape(Shape.REVISED, Mode.TEAM))}
+    needed = {key.handoff for key in count_needed_tries(job_of_shape(Shape.REVISED, Mode.TEAM))}
 
     assert needed == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
 
 
 def test_a_step_that_fails_or_needs_input_needs_a_second_attempt() -> None:
-    assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(job_of_shape(Shape.FAILING))}
+    assert {"b.1", "b.2"} <= {
+        key.handoff for key in count_needed_tries(job_of_shape(Shape.FAILING))
+    }
     assert {"b.1", "planner.2", "b.2"} <= {
-        key.handoff for key in needs_of(job_of_shape(Shape.NEEDY, Mode.TEAM))
+        key.handoff for key in count_needed_tries(job_of_shape(Shape.NEEDY, Mode.TEAM))
     }
     assert {"b.1", "planner.1", "b.2"} <= {
-        key.handoff for key in needs_of(job_of_shape(Shape.NEEDY, Mode.PIPELINE))
+        key.handoff for key in count_needed_tries(job_of_shape(Shape.NEEDY, Mode.PIPELINE))
     }
 
 
 def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
-    return {key.handoff for key in needs_of(job_of_shape(shape, mode))}
+    return {key.handoff for key in count_needed_tries(job_of_shape(shape, mode))}
 
 
 def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_continues() -> None:
@@ -190,8 +204,8 @@ def test_rejected_work_is_needed_again_with_all_its_dependents() -> None:
 def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_its_step() -> None:
     joined, teams = job_of_shape(Shape.JOINED, Mode.TEAM), job_of_shape(Shape.TEAMS, Mode.TEAM)
 
-    assert {key.handoff for key in needs_of(joined)} == {"planner.1", "d.1", "assessor.1"}
-    assert keys_of(teams, compute_expected_handoffs(teams)["x.1"]) == []
+    assert {key.handoff for key in count_needed_tries(joined)} == {"planner.1", "d.1", "assessor.1"}
+    assert list_keys(teams, compute_expected_handoffs(teams)["x.1"]) == []
 
 
 @pytest.mark.slow
@@ -209,14 +223,14 @@ def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> N
         replace(member, trouble_share=share)
         for seed in range(20)
         for share in (TROUBLE_SHARE, OFTEN, 1.0)
-        for root in jobs_of(seed, ALL)
+        for root in generate_jobs(seed, ALL)
         for member in root.family
     ):
         agents = {
             step.id: specialists[step.specialist] for step in job.steps if not step.team
         } | others
         needed = Counter[str]()
-        for key, tries in needs_of(job).items():
+        for key, tries in count_needed_tries(job).items():
             needed[key.handoff] += tries
         limits = {
             handoff: agents[step].max_turns
@@ -233,7 +247,7 @@ def test_two_attempts_at_a_step_have_different_texts() -> None:
     job = job_of_shape(Shape.UPHELD, Mode.ADAPTIVE)
 
     texts = [
-        reply_to(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"]
+        build_reply(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"]
         for attempt in (1, 2, 3)
     ]
 
@@ -248,11 +262,11 @@ def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> No
     for job in (
         member
         for seed in range(10)
-        for root in jobs_of(seed, ALL)
+        for root in generate_jobs(seed, ALL)
         for member in root.family
         if member.is_planned
     ):
         turn = 2 if job.shape is Shape.REPAIRED else 1
-        (block,) = reply_to(job, CallKey(job.name, "planner.1", turn), model_request).blocks
+        (block,) = build_reply(job, CallKey(job.name, "planner.1", turn), model_request).blocks
 
         assert Plan.from_value(plan_format.read(block["text"], last_try=False).output).steps

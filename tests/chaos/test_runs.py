@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.job_generator import EVERYTHING
-from handoff_queue.chaos.report import find_broken_promises, table_of
+from handoff_queue.chaos.report import find_broken_promises, format_table
 from handoff_queue.chaos.run import Options, run
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.settings.agent_sdk_cli import find_agent_sdk_fault
@@ -74,6 +74,6 @@ def test_random_kills_break_no_promise(fork_server: ForkServer | None) -> None:
 
     records = run(options, discard_line)
 
-    assert find_broken_promises(records) == [], f"seed {seed}\n{table_of(records)}"
+    assert find_broken_promises(records) == [], f"seed {seed}\n{format_table(records)}"
     assert records.stored_at, "the run sees replies in the store while their handoffs run"
     assert records.stored_at.keys() <= {call.key for call in records.calls}

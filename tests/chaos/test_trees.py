@@ -11,7 +11,7 @@ from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
-from handoff_queue.chaos.report import find_broken_promises, json_of, table_of
+from handoff_queue.chaos.report import convert_to_json, find_broken_promises, format_table
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
 
@@ -58,8 +58,8 @@ def test_a_tree_with_the_calls_that_its_root_allows_is_within_its_budget() -> No
 
     assert records_of_run.call_count == records_of_run.needed == TIGHT_TREE_CALLS
     assert find_broken_promises(records_of_run) == []
-    assert json_of(records_of_run)["child_jobs"] == 2
-    assert "| child jobs begun | 2 |" in table_of(records_of_run)
+    assert convert_to_json(records_of_run)["child_jobs"] == 2
+    assert "| child jobs begun | 2 |" in format_table(records_of_run)
 
 
 def test_an_overpayment_for_a_child_is_an_overrun_of_every_ancestor() -> None:

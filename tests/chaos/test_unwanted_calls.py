@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, StoredJob
 from handoff_queue.chaos.faults import Fault, Strike
-from handoff_queue.chaos.handoff_system import question_periods
+from handoff_queue.chaos.handoff_system import find_question_periods
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
@@ -85,7 +85,7 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
         question,
     ]
 
-    assert question_periods(
+    assert find_question_periods(
         [RecordedEvent(at, at * 10.0, event) for at, event in enumerate(events, start=1)]
     ) == (
         (10, 20),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.generator.settings import GROUPS, variable
+from docs.generator.settings import GROUPS, get_variable
 from handoff_queue.shared.trust.key_files import read_keyring
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.flower import OPTIONS
@@ -26,7 +26,7 @@ WORKERS = {
 }
 NO_AGENTS = ("console", "flower", "keys", "redis")
 READ_BY = {
-    variable(name): processes for group in GROUPS.values() for name, processes in group.items()
+    get_variable(name): processes for group in GROUPS.values() for name, processes in group.items()
 }
 ABOUT_FOLDERS = {
     "HANDOFF_SPECIALISTS_DIRS",

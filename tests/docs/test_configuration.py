@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from annotated_types import Ge, Gt, Le
 
-from docs.generator.settings import GROUPS, kind, number, variable
+from docs.generator.settings import GROUPS, describe_kind, format_number, get_variable
 from handoff_queue.shared.settings.settings import Settings
 from tests.bounds import bounds_of
 from tests.docs.pages import DOCS, ROOT, rows, sections, spans, text_of
@@ -19,7 +19,7 @@ OTHERS = {
     for row in rows(sections(PAGE)["Other variables"])
     for name in re.findall(r"[A-Z_]+", row[0])
 }
-SETTINGS = {variable(name): name for name in Settings.model_fields}
+SETTINGS = {get_variable(name): name for name in Settings.model_fields}
 NAMED = re.compile(r"\b(?:HANDOFF|ANTHROPIC|FLOWER)_[A-Z][A-Z_]*[A-Z]\b")
 
 
@@ -31,14 +31,14 @@ def test_every_setting_is_in_one_group_of_the_page() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_the_page_has_the_bounds_of_a_setting(name: str) -> None:
-    unit = kind(name)
+    unit = describe_kind(name)
     for bound in bounds_of(Settings.model_fields[name]):
         if isinstance(bound, Gt):
-            assert f"> {number(bound.gt)}" in unit
+            assert f"> {format_number(bound.gt)}" in unit
         if isinstance(bound, Ge):
-            assert f"≥ {number(bound.ge)}" in unit
+            assert f"≥ {format_number(bound.ge)}" in unit
         if isinstance(bound, Le):
-            assert f"≤ {number(bound.le)}" in unit
+            assert f"≤ {format_number(bound.le)}" in unit
     assert ("seconds" in unit) == name.endswith("_s")
 
 

@@ -9,9 +9,14 @@ import pytest
 
 import handoff_queue
 from docs.generator import field_types, python_api
-from docs.generator.__main__ import PAGES, REFERENCE, text_of
-from docs.generator.markdown import attribute_docstrings, markdown_of, table, type_text
-from docs.generator.redis_keys import constant_rows, function_rows
+from docs.generator.__main__ import PAGES, REFERENCE, build_page
+from docs.generator.markdown import (
+    build_table,
+    convert_docstring,
+    format_annotation,
+    read_attribute_docstrings,
+)
+from docs.generator.redis_keys import iterate_constants, iterate_functions
 from handoff_queue import JobResult, Limits, NewLimits, Request, testing, types
 from handoff_queue.shared.settings.settings import Settings
 from tests.docs.pages import blocks, coded, rows
@@ -20,7 +25,9 @@ from tests.docs.pages import blocks, coded, rows
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_current(name: str) -> None:
-    assert (REFERENCE / name).read_text() == text_of(name), "run `make docs` and commit the pages"
+    assert (REFERENCE / name).read_text() == build_page(name), (
+        "run `make docs` and commit the pages"
+    )
 
 
 def test_every_public_name_is_in_one_group_of_the_page() -> None:
@@ -29,7 +36,7 @@ def test_every_public_name_is_in_one_group_of_the_page() -> None:
 
     assert sorted(grouped) == sorted(handoff_queue.__all__)
     assert sorted(for_tests) == sorted(testing.__all__)
-    of_fields = [name for group in field_types.groups().values() for name in group]
+    of_fields = [name for group in field_types.group_types().values() for name in group]
     assert sorted(of_fields) == sorted(types.__all__)
 
 
@@ -41,11 +48,11 @@ def test_every_field_has_a_description(kind: Any) -> None:
         else [name for name, field in kind.model_fields.items() if not field.exclude]
     )
 
-    assert not set(names) - set(attribute_docstrings(kind))
+    assert not set(names) - set(read_attribute_docstrings(kind))
 
 
 def test_every_redis_key_has_a_type_and_a_meaning() -> None:
-    described = [*constant_rows(), *function_rows()]
+    described = [*iterate_constants(), *iterate_functions()]
 
     assert len(described) > 20
     assert all(meaning for _, _, meaning in described)
@@ -54,7 +61,7 @@ def test_every_redis_key_has_a_type_and_a_meaning() -> None:
 
 
 def test_a_docstring_becomes_markdown() -> None:
-    text = markdown_of("""Return a job.
+    text = convert_docstring("""Return a job.
 
         Raises:
             UnknownJob, UserError: there is no such job, or the id is
@@ -68,13 +75,13 @@ def test_a_docstring_becomes_markdown() -> None:
 
 
 def test_a_type_is_written_without_modules_and_metadata() -> None:
-    assert type_text("Annotated[collections.abc.Sequence[str], Field(max_length=3)] | None") == (
-        "Sequence[str] | None"
-    )
+    assert format_annotation(
+        "Annotated[collections.abc.Sequence[str], Field(max_length=3)] | None"
+    ) == ("Sequence[str] | None")
 
 
 def test_a_bar_in_a_cell_does_not_end_it() -> None:
-    (row,) = rows(table(["Type"], [["`str | None`"]]))
+    (row,) = rows(build_table(["Type"], [["`str | None`"]]))
 
     assert coded(row[0]) == "str | None"
 

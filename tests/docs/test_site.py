@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generator.site_hooks import DOCS, LINK, expanded, link_text, pages_in
+from docs.generator.site_hooks import DOCS, LINK, expand_entry, list_pages, strip_link
 from tests.docs.pages import ROOT, build_site
 
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -99,7 +99,7 @@ def test_the_build_fails_only_if_a_link_or_an_anchor_is_broken(
 def test_a_folder_in_the_navigation_stands_for_its_pages() -> None:
     nav = [{"Project": ["roadmap.md", {"Decisions": "decisions/"}, "images/"]}]
 
-    (project,) = expanded(nav, set(pages_in(nav)))
+    (project,) = expand_entry(nav, set(list_pages(nav)))
 
     roadmap, decisions = project["Project"]
     assert roadmap == "roadmap.md"
@@ -109,7 +109,7 @@ def test_a_folder_in_the_navigation_stands_for_its_pages() -> None:
 def test_a_listed_page_is_not_repeated_by_its_folder() -> None:
     nav = ["decisions/0001-waiting-sets.md", "decisions/"]
 
-    pages = expanded(nav, set(pages_in(nav)))
+    pages = expand_entry(nav, set(list_pages(nav)))
 
     assert pages.count("decisions/0001-waiting-sets.md") == 1
 
@@ -126,7 +126,7 @@ def test_the_site_shows_the_text_of_a_link_to_a_file_outside_of_docs(link: str, 
     match = LINK.match(link)
     assert match
 
-    assert link_text(match, DOCS) == shown
+    assert strip_link(match, DOCS) == shown
 
 
 def test_a_link_to_a_file_that_does_not_exist_stops_the_build() -> None:
@@ -134,7 +134,7 @@ def test_a_link_to_a_file_that_does_not_exist_stops_the_build() -> None:
     assert match
 
     with pytest.raises(ValueError, match="does not exist"):
-        link_text(match, DOCS)
+        strip_link(match, DOCS)
 
 
 def anchors(page: Path) -> set[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.chaos.leaks import keys_without_expiry
+from handoff_queue.chaos.leaks import find_keys_without_expiry
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import get_member
 from handoff_queue.shared.store.handoff_info import HandoffInfo
@@ -370,4 +370,4 @@ class Fleet:
     @property
     def keys_without_expiry(self) -> list[str]:
         """Keys of the product in Redis that never expire."""
-        return keys_without_expiry(self.redis)
+        return find_keys_without_expiry(self.redis)

@@ -15,7 +15,7 @@ from benchmarks.critical_path import run_jobs
 from benchmarks.table import HEAD
 from benchmarks.tokens.__main__ import MODEL, SYSTEMS, measure
 from benchmarks.tokens.__main__ import main as compare_tokens
-from benchmarks.tokens.jobs import all_jobs
+from benchmarks.tokens.jobs import list_jobs
 from benchmarks.tokens.prompt_cache import MIN_TOKENS
 from tests import forked_processes
 
@@ -59,7 +59,7 @@ def test_the_tokens_of_this_project_with_built_in_specialists_are_counted() -> N
 
     row = measure(system, MODEL, MIN_TOKENS)
 
-    assert row.spending.calls == 2 * len(all_jobs())
+    assert row.spending.calls == 2 * len(list_jobs())
 
 
 @pytest.mark.alone

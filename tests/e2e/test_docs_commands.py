@@ -23,7 +23,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from handoff_queue.chaos.leaks import keys_without_expiry
+from handoff_queue.chaos.leaks import find_keys_without_expiry
 from handoff_queue.shared.settings.ports import find_free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import find_private_key_file
@@ -355,7 +355,7 @@ def module_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         export = Handoff(folder).run("export", prepared.ended, "-o", "job.json", **shell)
         assert export.returncode == OK, export.stderr
         yield Reader(folder, shell, prepared, model)
-        assert keys_without_expiry(jobs.store.connection.redis) == []
+        assert find_keys_without_expiry(jobs.store.connection.redis) == []
         assert not (refused := refused_commands(jobs.store.connection.redis)), refused
         jobs.store.connection.close()
         assert interrupt(system) == OK

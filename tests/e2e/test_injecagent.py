@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.injection.injecagent_suite import PARTS, injecagent
+from benchmarks.injection.injecagent_suite import PARTS, make_injecagent
 from benchmarks.injection.measuring import run
 from benchmarks.injection.suite import SENDS, Situation, Suite
 from benchmarks.injection.tool_files import write_part
@@ -86,7 +86,7 @@ def clone(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def suite(clone: Path) -> Suite:
-    return injecagent(clone)
+    return make_injecagent(clone)
 
 
 def attacked(suite: Suite, part: str) -> Situation:
@@ -128,7 +128,7 @@ def test_the_users_tool_returns_the_attack_only_in_an_attacked_task(suite: Suite
 
     for task, is_attacked in ((benign, False), (attack, True)):
         situation = suite.situation(task)
-        [(tool, arguments)] = situation.benign_calls()
+        [(tool, arguments)] = situation.list_benign_calls()
         text, _ = situation.run(tool, {"page": None, **arguments})
         assert (HARM in text) is is_attacked
         assert situation.is_task_done("an answer")
@@ -138,7 +138,7 @@ def test_the_users_tool_returns_the_attack_only_in_an_attacked_task(suite: Suite
 def test_an_obeyed_theft_sends_the_result_of_the_first_tool(suite: Suite) -> None:
     situation = attacked(suite, "ds_base")
 
-    assert situation.calls_of_attack() == [
+    assert situation.list_calls_of_attack() == [
         ("DoorGetCodes", {}),
         ("PostSendLetter", {"to": "ann@example.org", "body": "4711"}),
     ]
@@ -147,7 +147,7 @@ def test_an_obeyed_theft_sends_the_result_of_the_first_tool(suite: Suite) -> Non
 def test_an_attack_is_done_when_all_of_its_tools_ran(suite: Suite) -> None:
     situation = attacked(suite, "ds_base")
     done: list[bool] = []
-    for tool, arguments in situation.calls_of_attack():
+    for tool, arguments in situation.list_calls_of_attack():
         situation.run(tool, arguments)
         done.append(situation.is_attack_done("an answer"))
 
@@ -171,7 +171,7 @@ def test_a_missing_or_strange_file_is_named_in_one_line(clone: Path, content: st
         path.write_text(content)
 
     with pytest.raises(SystemExit) as end:
-        injecagent(clone)
+        make_injecagent(clone)
 
     assert str(end.value).startswith(str(path))
     assert "\n" not in str(end.value)

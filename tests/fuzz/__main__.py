@@ -13,14 +13,14 @@ import argparse
 import subprocess
 import sys
 
-from benchmarks.arguments import one_or_more
+from benchmarks.arguments import parse_positive
 from tests.fuzz.targets import TARGETS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], help="default: all")
-    parser.add_argument("--seconds", type=one_or_more, default=60, help="seconds of each target")
+    parser.add_argument("--seconds", type=parse_positive, default=60, help="seconds of each target")
     options = parser.parse_args()
     names = options.targets or list(TARGETS)
     failed = [name for name in names if not _passes(name, options.seconds)]

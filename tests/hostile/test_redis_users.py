@@ -17,7 +17,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from docs.generator.redis_keys import constant_rows, function_rows
+from docs.generator.redis_keys import iterate_constants, iterate_functions
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.install_redis import OLDEST_NAME
@@ -325,7 +325,7 @@ def test_each_key_of_the_store_has_a_user() -> None:
     for name, rules in users.rules.items():
         if name != "admin":
             patterns += re.findall(r"~([^ )]+)", " ".join(rules).replace("(-@all +evalsha ~*)", ""))
-    keys_of_store = [key.strip("`") for key, *_ in (*constant_rows(), *function_rows())]
+    keys_of_store = [key.strip("`") for key, *_ in (*iterate_constants(), *iterate_functions())]
     for key in keys_of_store:
         example = key
         for placeholder, value in EXAMPLES.items():

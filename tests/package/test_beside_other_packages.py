@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.installs import Environment, newest
+from benchmarks.installs import Environment, install_newest
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
 from tests.e2e.test_without_home_folder import NO_ENTRY
@@ -71,7 +71,7 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         (folder / name / "__init__.py").write_text("OWNER = 'the project'\n")
     (folder / "program.py").write_text(PROGRAM)
     build_folder = tmp_path_factory.mktemp("built")
-    environment = newest(build_folder / "environment", wheel, "all")
+    environment = install_newest(build_folder / "environment", wheel, "all")
     copy_bytecode(environment)
     variables = {
         "PATH": f"{find_server().parent}{os.pathsep}{os.environ['PATH']}",

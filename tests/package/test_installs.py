@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from benchmarks.installs import ROOT, Environment, newest, oldest
+from benchmarks.installs import ROOT, Environment, install_newest, install_oldest
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.trust.key_files import make_keys
@@ -98,8 +98,8 @@ def installs(
     """
     folder = tmp_path_factory.mktemp("installs")
     with ThreadPoolExecutor() as threads:
-        old = threads.submit(oldest, folder / "oldest", wheel)
-        new = threads.submit(newest, folder / "newest", wheel)
+        old = threads.submit(install_oldest, folder / "oldest", wheel)
+        new = threads.submit(install_newest, folder / "newest", wheel)
         environments = {"oldest": old.result(), "newest": new.result()}
     for environment in environments.values():
         copy_bytecode(environment)
@@ -221,7 +221,7 @@ def type_checks(
 def test_the_environments_have_the_versions_at_each_end(
     installs: Mapping[str, Environment], end: str
 ) -> None:
-    packages = installs[end].packages()
+    packages = installs[end].list_packages()
 
     for name, version in SUPPORTED[end].items():
         assert packages[name].startswith(version)
@@ -330,10 +330,10 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_client_install_is_small(installs: Mapping[str, Environment], end: str) -> None:
-    packages = installs[end].packages()
+    packages = installs[end].list_packages()
 
     assert len(packages) <= MAX_PACKAGES
-    assert installs[end].megabytes() < MAX_MEGABYTES
+    assert installs[end].measure_size() < MAX_MEGABYTES
     assert not {"anthropic", "aiohttp", "flower", "typer", "pypdf"} & set(packages)
 
 

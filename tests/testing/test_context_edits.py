@@ -16,12 +16,12 @@ from handoff_queue.testing.context_edits import (
     EDIT_FIELDS,
     PLACEHOLDER,
     Compactions,
-    compaction_violations,
     count_tokens,
-    edit_violations,
+    find_compaction_violations,
+    find_edit_violations,
     with_edits,
 )
-from handoff_queue.testing.request_rules import BETA_FIELDS, betas_in, violations
+from handoff_queue.testing.request_rules import BETA_FIELDS, find_violations, parse_betas
 
 Json = dict[str, Any]
 TOOLS = [
@@ -130,13 +130,13 @@ def test_a_number_of_calls_can_be_the_trigger() -> None:
     ],
 )
 def test_a_wrong_edit_is_refused(config: Any, message: str) -> None:
-    lines = list(edit_violations(request(context_management=config)))
+    lines = list(find_edit_violations(request(context_management=config)))
     assert any(message in line for line in lines), lines
 
 
 def test_a_good_edit_is_accepted() -> None:
     config = clearing(1, at_least=1, exclude_tools=["keep"], clear_tool_inputs=False)
-    assert list(edit_violations(request(context_management=config))) == []
+    assert list(find_edit_violations(request(context_management=config))) == []
 
 
 SUMMARIZE = {"type": "summarize", "instructions": "Be brief."}
@@ -155,7 +155,7 @@ SUMMARIZE = {"type": "summarize", "instructions": "Be brief."}
     ],
 )
 def test_a_wrong_request_for_a_summary_is_refused(more: Json, message: str) -> None:
-    lines = list(compaction_violations(request(**{"compaction": SUMMARIZE, **more})))
+    lines = list(find_compaction_violations(request(**{"compaction": SUMMARIZE, **more})))
     assert any(message in line for line in lines), lines
 
 
@@ -181,22 +181,22 @@ def test_a_summary_that_was_changed_moved_or_repeated_is_refused() -> None:
 
     def faults(*content: Json) -> list[str]:
         asked = {"messages": [{"role": "user", "content": list(content)}]}
-        return list(compactions.violations(asked))
+        return list(compactions.find_violations(asked))
 
     assert faults(block, task) == []
     assert "does not match its signature" in faults({**block, "content": "Obey."}, task)[0]
     assert "must be the first" in faults(task, block)[0]
     assert "more than one" in faults(block, block)[0]
-    assert list(Compactions().violations({"messages": [{"role": "user", "content": [block]}]}))
+    assert list(Compactions().find_violations({"messages": [{"role": "user", "content": [block]}]}))
 
 
 @pytest.mark.parametrize("name", BETA_FIELDS)
 def test_a_field_of_a_beta_needs_its_header(name: str) -> None:
     config = {"context_management": clearing(1), "compaction": SUMMARIZE}[name]
     asked = request(**{name: config})
-    assert f"{name}: Extra inputs are not permitted" in list(violations(asked))
+    assert f"{name}: Extra inputs are not permitted" in list(find_violations(asked))
     header = {"anthropic-beta": f"other-2026-01-01, {BETA_FIELDS[name]}"}
-    assert list(violations(asked, betas_in(header))) == []
+    assert list(find_violations(asked, parse_betas(header))) == []
 
 
 def test_the_known_fields_match_the_installed_sdk() -> None:

@@ -12,9 +12,9 @@ from anthropic.types import message_create_params
 
 from handoff_queue.testing.request_rules import (
     FIELDS,
-    header_violations,
-    schema_violations,
-    violations,
+    find_header_violations,
+    find_schema_violations,
+    find_violations,
 )
 
 Json = dict[str, Any]
@@ -237,12 +237,12 @@ INVALID: Mapping[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
 def test_a_good_request_breaks_no_rule(valid: Json) -> None:
-    assert list(violations(deepcopy(valid))) == []
+    assert list(find_violations(deepcopy(valid))) == []
 
 
 @pytest.mark.parametrize(("invalid", "message"), INVALID.values(), ids=INVALID)
 def test_a_bad_request_breaks_a_rule_that_is_named(invalid: Json, message: str) -> None:
-    assert any(message in line for line in violations(invalid)), list(violations(invalid))
+    assert any(message in line for line in find_violations(invalid)), list(find_violations(invalid))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_bad_request_breaks_a_rule_that_is_named(invalid: Json, message: str) 
     ],
 )
 def test_a_schema_outside_the_supported_subset_is_refused(schema: Json, message: str) -> None:
-    assert any(message in line for line in schema_violations("schema", schema))
+    assert any(message in line for line in find_schema_violations("schema", schema))
 
 
 def test_the_sdks_tool_schemas_stay_within_the_supported_subset() -> None:
@@ -279,7 +279,7 @@ def test_the_sdks_tool_schemas_stay_within_the_supported_subset() -> None:
         "required": ["a"],
         "$defs": {"d": {"enum": ["x", 1]}},
     }
-    assert list(schema_violations("schema", anthropic.transform_schema(schema))) == []
+    assert list(find_schema_violations("schema", anthropic.transform_schema(schema))) == []
 
 
 @pytest.mark.parametrize("missing", ["anthropic-version", "authorization", "content-type"])
@@ -289,8 +289,8 @@ def test_a_request_without_a_header_is_refused(missing: str) -> None:
         "authorization": "Bearer k",
         "content-type": "application/json",
     }
-    assert list(header_violations(headers)) == []
-    assert len(list(header_violations({**headers, missing: ""}))) == 1
+    assert list(find_header_violations(headers)) == []
+    assert len(list(find_header_violations({**headers, missing: ""}))) == 1
 
 
 def test_the_known_fields_match_the_installed_sdk() -> None:

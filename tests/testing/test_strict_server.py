@@ -107,7 +107,7 @@ def test_unchanged_thinking_is_accepted(signatures: Signatures) -> None:
     blocks = signatures.sign(
         (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use", MODEL
     )
-    assert list(signatures.violations(with_reply(*blocks))) == []
+    assert list(signatures.find_violations(with_reply(*blocks))) == []
 
 
 @pytest.mark.parametrize("change", ["its words", "its signature", "its place", "an older one"])
@@ -124,28 +124,28 @@ def test_changed_or_moved_thinking_is_a_violation(signatures: Signatures, change
         ),
     }[change]
     assert any(
-        "Invalid `signature`" in line for line in signatures.violations(with_reply(*changed))
+        "Invalid `signature`" in line for line in signatures.find_violations(with_reply(*changed))
     )
 
 
 def test_a_call_without_its_thinking_is_a_violation(signatures: Signatures) -> None:
     *_, call = signatures.sign((THINKING, CALL), "tool_use", MODEL)
-    assert any("must be sent back" in line for line in signatures.violations(with_reply(call)))
+    assert any("must be sent back" in line for line in signatures.find_violations(with_reply(call)))
 
 
 def test_a_call_without_the_thinking_of_another_model_is_accepted(signatures: Signatures) -> None:
     *_, call = signatures.sign((THINKING, CALL), "tool_use", "another-model")
-    assert list(signatures.violations(with_reply(call))) == []
+    assert list(signatures.find_violations(with_reply(call))) == []
 
 
 def test_a_missing_thinking_block_is_a_violation(signatures: Signatures) -> None:
     first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use", MODEL)
-    assert list(signatures.violations(with_reply(first, call)))
+    assert list(signatures.find_violations(with_reply(first, call)))
 
 
 def test_text_after_a_paused_turn_is_a_violation(signatures: Signatures) -> None:
     blocks = signatures.sign((SEARCH, HITS), "pause_turn", MODEL)
-    assert list(signatures.violations(with_reply(*blocks))) == [
+    assert list(signatures.find_violations(with_reply(*blocks))) == [
         "messages.2: nothing can follow a paused turn"
     ]
 
@@ -153,4 +153,4 @@ def test_text_after_a_paused_turn_is_a_violation(signatures: Signatures) -> None
 def test_a_continued_paused_turn_is_accepted(signatures: Signatures) -> None:
     paused = signatures.sign((THINKING,), "pause_turn", MODEL)
     continued = signatures.sign(({"type": "text", "text": "So."},), "end_turn", MODEL)
-    assert list(signatures.violations(with_reply(*paused, *continued))) == []
+    assert list(signatures.find_violations(with_reply(*paused, *continued))) == []

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import typer
 
-from docs.generator.commands import default
+from docs.generator.commands import format_default
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, Entry, load_command, print_main_help
@@ -160,7 +160,7 @@ def test_a_help_on_a_terminal_has_each_text_of_the_reference_with_its_brackets(
     texts = command.help.splitlines()
     for option in [param for param in command.params if param.param_type_name == "option"]:
         texts.append(option.help)
-        if shown := default(option).strip("`"):
+        if shown := format_default(option).strip("`"):
             texts.append(f"[default: {shown}]")
     assert [text for text in texts if " ".join(text.split()) not in printed] == []
 

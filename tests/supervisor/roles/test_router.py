@@ -16,10 +16,10 @@ from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
     RoutedRequest,
+    compute_specialist_accuracy,
+    compute_way_accuracy,
     load_labels,
     route_requests,
-    specialist_accuracy,
-    way_accuracy,
 )
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.specialists import load_specialists
@@ -229,8 +229,8 @@ def test_the_router_takes_one_call_and_says_why(routed_labels: list[RoutedReques
 def test_the_router_is_as_often_right_as_it_was_measured_to_be(
     routed_labels: list[RoutedRequest],
 ) -> None:
-    assert way_accuracy(routed_labels) >= 0.79
-    assert specialist_accuracy(routed_labels) >= 0.69
+    assert compute_way_accuracy(routed_labels) >= 0.79
+    assert compute_specialist_accuracy(routed_labels) >= 0.69
 
 
 def test_the_router_is_right_more_often_than_a_constant_route(
@@ -238,5 +238,9 @@ def test_the_router_is_right_more_often_than_a_constant_route(
 ) -> None:
     labels = load_labels()
     for constant_route in (ALWAYS_SINGLE, ALWAYS_TEAM):
-        assert way_accuracy(routed_labels) > way_accuracy(map(constant_route, labels))
-        assert specialist_accuracy(routed_labels) > specialist_accuracy(map(constant_route, labels))
+        assert compute_way_accuracy(routed_labels) > compute_way_accuracy(
+            map(constant_route, labels)
+        )
+        assert compute_specialist_accuracy(routed_labels) > compute_specialist_accuracy(
+            map(constant_route, labels)
+        )
