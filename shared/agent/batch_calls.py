@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from handoff_queue.shared.agent.batch_rules import (
     CANCEL_POLL_S,
@@ -24,6 +23,7 @@ from handoff_queue.shared.agent.prices import encode_json
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.observability.failpoints import run_between
 from handoff_queue.shared.observability.logs import get_log
+from handoff_queue.shared.text.times import format_utc
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
@@ -133,11 +133,10 @@ class BatchCalls:
             subject: the thing that the handoff waits for, in words.
         """
         now = self.dependencies.now()
-        clock = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         wait_s = self.rules.compute_poll_s(since, now)
         if now >= self.rules.until:
             wait_s = min(wait_s, CANCEL_POLL_S)
-        return Deferred(wait_s, f"{WAITS_FOR}{subject} since {clock}")
+        return Deferred(wait_s, f"{WAITS_FOR}{subject} since {format_utc(since)}")
 
     def reply(self, batch: OpenBatch, created: BatchCreated) -> ModelReply | BatchClosed:
         """Return the reply to a call in a batch, or the checkpoint of a batch without a reply.

@@ -51,7 +51,7 @@ from handoff_queue.shared.settings.http_values import (
 )
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.role_options import check_role_efforts, check_role_thinking
-from handoff_queue.shared.text.durations import convert_seconds, convert_whole_seconds
+from handoff_queue.shared.text.times import convert_seconds, convert_whole_seconds
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import (
@@ -181,7 +181,7 @@ def _split_folders(value: Any) -> Any:
 
 
 Duration = Annotated[float, BeforeValidator(convert_seconds)]
-"""Seconds. A text may have units, as `shared.text.durations` reads them: 500ms, 45s, 10m, 1h30m."""
+"""Seconds. A text may have units, as `shared.text.times` reads them: 500ms, 45s, 10m, 1h30m."""
 Interval = Annotated[Duration, Field(ge=0.01, le=DAY_S, allow_inf_nan=False)]
 """Seconds between two actions, or until an action times out."""
 WholeSeconds = Annotated[int, BeforeValidator(convert_whole_seconds)]

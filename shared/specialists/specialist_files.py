@@ -28,7 +28,7 @@ from handoff_queue.shared.specialists.mcp_servers import (
     read_accepted_servers,
     read_servers,
 )
-from handoff_queue.shared.text.durations import InvalidDuration, parse_whole_seconds
+from handoff_queue.shared.text.times import InvalidDuration, parse_whole_seconds
 from handoff_queue.shared.text.unicode_text import replace_unprintable
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.text.yaml_reader import YamlFault, parse_tree

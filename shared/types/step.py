@@ -13,7 +13,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from handoff_queue.shared.text.durations import convert_whole_seconds
+from handoff_queue.shared.text.times import convert_whole_seconds
 from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, Text
 from handoff_queue.shared.types.ids import NameField, StepIdField

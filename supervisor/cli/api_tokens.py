@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.times import DurationRange
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.text.times import DurationRange, in_units
 from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.times import DurationRange
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus

@@ -11,7 +11,7 @@ import typer
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.settings.settings import load_settings
-from handoff_queue.shared.text.durations import parse_whole_seconds
+from handoff_queue.shared.text.times import parse_whole_seconds
 from handoff_queue.shared.types.errors import Conflict, StoreUnavailable, UserError
 from handoff_queue.shared.types.job_options import MAX_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats

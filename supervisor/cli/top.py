@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from handoff_queue.shared.store.fleet_load import RunningHandoff
-from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.text.times import DurationRange, in_units
 from handoff_queue.shared.text.word_forms import format_count
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import JobId

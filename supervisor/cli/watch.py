@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.text.times import DurationRange, in_units
 from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import Enum, auto
 
 from handoff_queue.shared.store.job_filter import JobFilter
@@ -19,6 +18,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.times import format_utc
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, parse_step_id
@@ -131,7 +131,7 @@ def find_open_questions(job: JobInfo) -> list[WaitingReason]:
         return []
     since = ""
     if job.asked_at is not None:
-        since = f" since {_format_utc(job.asked_at)}"
+        since = f" since {format_utc(job.asked_at)}"
     questions: list[WaitingReason] = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
@@ -232,10 +232,6 @@ def _find_waiting_reasons(
         if job_reasons:
             reasons[job_id] = (WaitingReason("a Redis that accepts writes", refusal),)
     return reasons
-
-
-def _format_utc(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _explain_missing_worker(

@@ -10,7 +10,7 @@ from itertools import chain
 import yaml
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.text.durations import InvalidDuration, parse_whole_seconds
+from handoff_queue.shared.text.times import InvalidDuration, parse_whole_seconds
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId

@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.hidden_text_decoders import _decode_escapes
 from handoff_queue.shared.documents.html import _HIDING_STYLE
 from handoff_queue.shared.providers.offline.citations import parse_gaps
 from handoff_queue.shared.providers.offline.request_text import explain_unanswerable
-from handoff_queue.shared.text.durations import InvalidDuration, parse_seconds
+from handoff_queue.shared.text.times import InvalidDuration, parse_seconds
 from handoff_queue.supervisor.text.orders_to_assessor import find_order_to_assessor
 from handoff_queue.supervisor.text.quantities import iterate_numbers
 

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.datastructures import FormData, UploadFile
 
-from handoff_queue.shared.text.durations import DurationRange, InvalidDuration
+from handoff_queue.shared.text.times import DurationRange, InvalidDuration
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority

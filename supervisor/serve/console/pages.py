@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from handoff_queue.shared.text.times import format_utc
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
@@ -110,13 +111,6 @@ def format_duration(seconds: float | None) -> str:
     if whole_seconds < 86_400:
         return f"{whole_seconds // 3_600} h {whole_seconds % 3_600 // 60} min"
     return f"{whole_seconds // 86_400} d {whole_seconds % 86_400 // 3_600} h"
-
-
-def format_utc(unix_s: float | None) -> str:
-    """Return a time in UTC for readers, to the second, as reasons to wait have it."""
-    if unix_s is None:
-        return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))
 
 
 def format_iso(unix_s: float | None) -> str:

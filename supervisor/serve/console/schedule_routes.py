@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
+from handoff_queue.shared.text.times import format_utc
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.limits import MAX_USD
@@ -21,7 +22,6 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
 from handoff_queue.supervisor.serve.console.pages import (
     create_environment,
-    format_utc,
     go_to,
     render,
 )

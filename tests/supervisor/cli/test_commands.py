@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from docs.generator.commands import format_default
-from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.times import DurationRange
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, Entry, load_command, print_main_help
 from handoff_queue.supervisor.cli.request_options import (

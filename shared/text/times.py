@@ -1,11 +1,13 @@
-"""Durations as people write them: `90`, `500ms`, `45s`, `10m`, `1h30m`, `7d`. Pure.
+"""Durations as people write them: `90`, `500ms`, `45s`, `10m`, `1h30m`, `7d`. Times as people read
+them: `2026-01-31 09:05:00 UTC`. Pure.
 
-Options, job files, workflows, specialists and settings all use this parser.
+Options, job files, workflows, specialists and settings all use this parser of durations.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 
 _UNITS_MS = {
@@ -136,3 +138,8 @@ class DurationRange:
         if seconds > self.most:
             raise InvalidDuration(f"{quoted_value} is too long: at most {in_units(self.most)}")
         return seconds
+
+
+def format_utc(unix_s: float) -> str:
+    """Return a time in UTC, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))

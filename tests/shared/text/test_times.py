@@ -1,4 +1,4 @@
-"""Users write durations in options, files and settings."""
+"""Users write durations in options, files and settings, and read times."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from handoff_queue.shared.settings.settings import Duration
-from handoff_queue.shared.text.durations import (
+from handoff_queue.shared.text.times import (
     DurationRange,
     InvalidDuration,
     convert_whole_seconds,
+    format_utc,
     in_units,
     parse_seconds,
     parse_whole_seconds,
@@ -88,3 +89,7 @@ def test_a_field_takes_numbers_and_texts_and_never_quotes_a_wrong_text() -> None
 def test_a_duration_is_shown_as_it_can_be_typed(seconds: float, text: str) -> None:
     assert in_units(seconds) == text
     assert parse_seconds(text) == seconds
+
+
+def test_a_time_for_readers_is_in_utc_to_the_second() -> None:
+    assert format_utc(1_769_850_300.9) == "2026-01-31 09:05:00 UTC"
