@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from operator import itemgetter
 
-from handoff_queue.shared.agent.quote_verification import FoldedText
+from handoff_queue.shared.agent.quote_search import FoldedText
 from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
 from handoff_queue.shared.types.handoff import Claim
 

@@ -53,7 +53,8 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
     from handoff_queue.supervisor.cli.display.job_report import print_everything
     from handoff_queue.supervisor.cli.display.remedies import describe_with_command
-    from handoff_queue.supervisor.client.job_result import find_letters, read_report
+    from handoff_queue.supervisor.client.job_record import find_letters
+    from handoff_queue.supervisor.client.job_result import read_report
 
     if as_json:
         write_json(jobs.result(job_id).to_json())
@@ -67,7 +68,7 @@ def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     from handoff_queue.supervisor.cli.display.job_report import print_outline
     from handoff_queue.supervisor.cli.display.remedies import describe_with_command
     from handoff_queue.supervisor.client.job_outline import build_outline
-    from handoff_queue.supervisor.client.job_result import find_letters
+    from handoff_queue.supervisor.client.job_record import find_letters
 
     if as_json:
         write_json(jobs.outline(job_id).to_json())

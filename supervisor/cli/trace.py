@@ -21,7 +21,8 @@ from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.export import print_unverified_end
 from handoff_queue.supervisor.client.export import Export, extract_record
-from handoff_queue.supervisor.client.job_result import JobRecord, build_report
+from handoff_queue.supervisor.client.job_record import JobRecord
+from handoff_queue.supervisor.client.job_result import build_report
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.text.plain_yaml import read_bounded

@@ -42,7 +42,7 @@ from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.schedule import Schedule
-from handoff_queue.supervisor.client.job_result import (
+from handoff_queue.supervisor.client.job_record import (
     JobRecord,
     build_record,
     find_letters,

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.dead_letters import DeadLetter, parse_handoff
 from handoff_queue.shared.store.handoff_info import HandoffInfo
-from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.job_summary import HandoffRecord
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.errors import (
-    UnknownJob,
-    UnreadableJob,
-    UnusableSubmission,
     UserError,
 )
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     ApprovalAsked,
     Approved,
-    Event,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -43,12 +37,11 @@ from handoff_queue.shared.types.events import (
     Synthesized,
     UserMessageSent,
 )
-from handoff_queue.shared.types.handoff import BlobRef, parse_result_values
+from handoff_queue.shared.types.handoff import parse_result_values
 from handoff_queue.shared.types.ids import (
     HANDOFF_ID_PATTERN,
     HandoffId,
     JobId,
-    is_job_id,
     parse_attempt,
     parse_step_id,
 )
@@ -60,8 +53,9 @@ from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.approvals import build_approvals, find_answers
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import build_gate_results
-from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.job_outline import find_end
+from handoff_queue.supervisor.client.job_record import JobRecord, build_record, select_events
 from handoff_queue.supervisor.client.journal_follower import find_unverified_end
 from handoff_queue.supervisor.client.json_forms import convert_usage
 from handoff_queue.supervisor.client.plan_changes import build_change
@@ -76,7 +70,6 @@ from handoff_queue.supervisor.client.user_messages import build_missed_message_n
 from handoff_queue.supervisor.client.waiting_reasons import (
     Describe,
     find_open_questions,
-    read_waiting_reasons,
 )
 from handoff_queue.supervisor.lifecycle.answer import build_plan_notes
 from handoff_queue.supervisor.lifecycle.child_jobs import build_bill, format_bill
@@ -87,115 +80,10 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds, convert_quote
 from handoff_queue.supervisor.roles.router import Route
 
-EventType = TypeVar("EventType", bound=Event)
-
-
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
 """The note on a verdict of the offline model."""
 MAX_ID_CHARS = 80
 """Most characters of an unknown handoff id in an error."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """All data of a job in the store, read at about the time `at`."""
-
-    at: float
-    """Unix time in seconds, by Redis's clock."""
-    job: JobInfo
-    journal: tuple[RecordedEvent, ...]
-    handoffs: Mapping[HandoffId, HandoffInfo]
-    payloads: Mapping[str, str]
-    """All payloads of the journal, by digest."""
-    waits: tuple[str, ...]
-    """One line for each process or person that the job waits for."""
-
-
-def build_record(store: Store, job_id: JobId, describe: Describe = str) -> JobRecord:
-    """Read the journal of a job and all its payloads.
-
-    Args:
-        describe: makes a line of a reason to wait.
-
-    Raises:
-        UnknownJob: there is no such job.
-        UnreadableJob, UnusableSubmission: another program has changed the job, or it is older than
-            the keys of the installation.
-        StoreError: a payload is gone.
-    """
-    journal = tuple(store.journal.read(job_id))
-    info = read_job_info(store, job_id)
-    if not journal or info is None:
-        raise UnknownJob.for_job(job_id)
-    if info.status is JobStatus.UNREADABLE:
-        raise UnreadableJob.for_job(job_id)
-    if not isinstance(journal[0].event, JobSubmitted):
-        raise UnusableSubmission.for_job(job_id)
-    handoff_ids = [event.handoff_id for event in _select_events(journal, HandoffIssued)]
-    finished = _select_events(journal, HandoffFinished)
-    finished_ids = {event.handoff_id for event in finished}
-    open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
-    of_workers = {event.result.digest for event in finished}
-    for approval_asked in _select_events(journal, ApprovalAsked):
-        if approval_asked.call is not None:
-            of_workers |= {blob.digest for blob in iterate_refs(approval_asked)}
-    other_digests = _list_digests_except(of_workers, journal)
-    waits = read_waiting_reasons(store, info, open_handoffs)
-    return JobRecord(
-        at=store.connection.now(),
-        job=info,
-        journal=journal,
-        handoffs=store.jobs.read_handoffs(job_id, handoff_ids),
-        payloads=store.payloads.get(job_id, other_digests, results=list(of_workers)),
-        waits=tuple(map(describe, waits)),
-    )
-
-
-def _list_digests_except(others: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
-    """Return the digests of all payloads of a journal, without the given ones."""
-    digests: list[str] = []
-    for recorded in journal:
-        digests += [ref.digest for ref in iterate_refs(recorded.event) if ref.digest not in others]
-        if isinstance(recorded.event, HandoffIssued):
-            digests.append(recorded.event.specialist)
-    return digests
-
-
-def find_letters(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
-    """Return the dead letters that contain the id of a job, the newest first."""
-    letters: list[DeadLetter] = []
-    for letter in store.dead_letters.list_newest():
-        if job_id in letter.body:
-            letters.append(letter)
-    return tuple(letters)
-
-
-def is_letter_of(letter: DeadLetter, job_id: JobId) -> bool:
-    """Return whether a dead letter is a message of this job.
-
-    A message of another tenant may contain the id of this job in its text.
-    """
-    return find_job_of_letter(letter) == job_id
-
-
-def find_job_of_letter(letter: DeadLetter) -> JobId | None:
-    """Return the job whose message a dead letter is; None if the message has no job."""
-    if is_job_id(letter.body):
-        return JobId(letter.body)
-    job_and_handoff = parse_handoff(letter.body)
-    return job_and_handoff[0] if job_and_handoff else None
-
-
-def iterate_refs(value: object) -> Iterable[BlobRef]:
-    """Yield every payload reference in a message or an event, at any depth."""
-    if isinstance(value, BlobRef):
-        yield value
-    elif isinstance(value, BaseModel):
-        for _, item in value:
-            yield from iterate_refs(item)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from iterate_refs(item)
 
 
 class JobResult(Message):
@@ -363,7 +251,7 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
     """Return the report of a record. Pure."""
     events, info, payloads = record.journal, record.job, record.payloads
     texts = ResultTexts(payloads)
-    submitted = _select_events(events, JobSubmitted)[0]
+    submitted = select_events(events, JobSubmitted)[0]
     forked_from = None
     if submitted.fork:
         forked_from = submitted.fork.job_id
@@ -400,8 +288,8 @@ def build_report(record: JobRecord, describe: Describe = str) -> JobResult:
         plan=plan,
         handoffs=_build_handoffs(record),
         results=_build_results(record),
-        verdicts=tuple(_build_verdict(event, texts) for event in _select_events(events, Reviewed)),
-        patches=tuple(build_change(event, texts) for event in _select_events(events, PlanPatched)),
+        verdicts=tuple(_build_verdict(event, texts) for event in select_events(events, Reviewed)),
+        patches=tuple(build_change(event, texts) for event in select_events(events, PlanPatched)),
         gates=build_gate_results([recorded.event for recorded in events], texts),
         conflicts=_build_conflicts(planned_state, texts),
         approvals=build_approvals(events, payloads, _find_open_questions(state)),
@@ -455,14 +343,9 @@ def _build_rows(
     return tuple(iterate_rows(state, list_copies(plan), texts)), find_last_repeated_steps(plan)
 
 
-def _select_events(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
-    """Return the events of one type, the oldest first."""
-    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
-
-
 def _build_results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     results: list[dict[str, Any]] = []
-    for event in _select_events(record.journal, HandoffFinished):
+    for event in select_events(record.journal, HandoffFinished):
         values = parse_result_values(record.payloads[event.result.digest])
         # a worker that was taken over may name another handoff in its result
         identifiers = {
@@ -476,7 +359,7 @@ def _build_results(record: JobRecord) -> tuple[dict[str, Any], ...]:
 
 def _build_quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
     """Return the last quote as JSON, or None."""
-    events_with_quote = _select_events(events, Quoted)
+    events_with_quote = select_events(events, Quoted)
     if not events_with_quote:
         return None
     return convert_quote(events_with_quote[-1].quote)
@@ -484,7 +367,7 @@ def _build_quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
 
 def _compute_working_time_s(record: JobRecord) -> float | None:
     """Return the working time of a job with a quote in seconds, or None."""
-    if not _select_events(record.journal, Quoted):
+    if not select_events(record.journal, Quoted):
         return None
     return round(compute_working_seconds(record.job.job_id, record.journal), 3)
 
@@ -494,7 +377,7 @@ def _list_models(events: Sequence[RecordedEvent]) -> str | None:
     none.
     """
     models: dict[str, None] = {}
-    for event in _select_events(events, HandoffFinished):
+    for event in select_events(events, HandoffFinished):
         models.update(dict.fromkeys(event.models))
     return ", ".join(models) or None
 
@@ -534,14 +417,14 @@ def _build_gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
 def _find_mode(events: Sequence[RecordedEvent]) -> Mode:
     """Return the mode that the router chose last, or else the requested mode."""
     decisions: list[JobSubmitted | Routed] = [
-        *_select_events(events, JobSubmitted),
-        *_select_events(events, Routed),
+        *select_events(events, JobSubmitted),
+        *select_events(events, Routed),
     ]
     return decisions[-1].mode
 
 
 def _build_route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any] | None:
-    routed = _select_events(events, Routed)
+    routed = select_events(events, Routed)
     if not routed:
         return None
     last = routed[-1]
@@ -576,7 +459,7 @@ def _convert_plan(
     state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
     """Return the current plan in the form of `JobResult.plan`."""
-    synthesized = _select_events(record.journal, Synthesized)
+    synthesized = select_events(record.journal, Synthesized)
     method = None
     if synthesized:
         method = synthesized[-1].method.value
@@ -600,7 +483,7 @@ def _convert_plan(
 
 def _build_handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     handoffs = []
-    for event in _select_events(record.journal, HandoffIssued):
+    for event in select_events(record.journal, HandoffIssued):
         child = None
         if event.child:
             child = event.child.job_id

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_deletion import delete_job
-from handoff_queue.supervisor.client.job_result import find_job_of_letter
+from handoff_queue.supervisor.client.job_record import find_job_of_letter
 from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
 JOBS_AT_ONCE = 100

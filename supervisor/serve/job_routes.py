@@ -22,7 +22,8 @@ from handoff_queue.supervisor.client.argument_types import check_tenant
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_outline import JobOutline
-from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult, is_letter_of
+from handoff_queue.supervisor.client.job_record import is_letter_of
+from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult
 from handoff_queue.supervisor.client.json_forms import convert_job_info
 from handoff_queue.supervisor.client.request import Request, get_named_specialists
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting

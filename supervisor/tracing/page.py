@@ -28,7 +28,8 @@ from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import NOTHING_USED, to_usd
 from handoff_queue.supervisor.client.context_use import describe_context_use
-from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
+from handoff_queue.supervisor.client.job_record import JobRecord
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.plan_changes import describe_change
 from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
 from handoff_queue.supervisor.client.user_messages import format_message

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.job_outline import find_end
-from handoff_queue.supervisor.client.job_result import JobRecord
+from handoff_queue.supervisor.client.job_record import JobRecord
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""

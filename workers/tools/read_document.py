@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from handoff_queue.shared.agent.prompt_documents import was_shown
-from handoff_queue.shared.agent.source_lookup import find_sources
+from handoff_queue.shared.agent.quote_verification import find_sources
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT
 from handoff_queue.shared.text.unicode_text import to_nfc

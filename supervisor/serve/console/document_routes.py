@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS
+from handoff_queue.shared.agent.quote_search import MAX_QUOTE_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.handoff import Document, Manifest

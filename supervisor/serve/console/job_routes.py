@@ -29,12 +29,8 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES, ROLES_
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import to_usd
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.client.job_result import (
-    JobRecord,
-    JobResult,
-    build_record,
-    build_report,
-)
+from handoff_queue.supervisor.client.job_record import JobRecord, build_record
+from handoff_queue.supervisor.client.job_result import JobResult, build_report
 from handoff_queue.supervisor.client.submission import build_budget_fields
 from handoff_queue.supervisor.client.tool_call_approvals import describe_subject
 from handoff_queue.supervisor.quoting.quote_history import compute_working_seconds

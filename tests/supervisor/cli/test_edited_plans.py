@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserErr
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.approve import with_plan
-from handoff_queue.supervisor.client.approvals import parse_edited_plan
+from handoff_queue.supervisor.client.edited_plan import parse_edited_plan
 from handoff_queue.supervisor.lifecycle.reduce import begin
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission

@@ -30,8 +30,9 @@ from handoff_queue.shared.types.handoff import ResultStatus, make_ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.step import Join
-from handoff_queue.supervisor.lifecycle.reduce import compute_step_index, fold_on
+from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.step_index import compute_step_index
 from tests.doubles.jobs import submission
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, build_handoff_id
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.job_result import JobRecord
+from handoff_queue.supervisor.client.job_record import JobRecord
 
 JOB = JobId("j-0123456789ab")
 SPEC = "0" * 64

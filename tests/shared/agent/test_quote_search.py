@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.quote_verification import (
+from handoff_queue.shared.agent.quote_search import (
     MAX_PASSAGE_CHARS,
     MAX_QUOTE_CHARS,
     FoldedText,
