@@ -1,5 +1,5 @@
 """Durations as people write them: `90`, `500ms`, `45s`, `10m`, `1h30m`, `7d`. Times as people read
-them: `2026-01-31 09:05:00 UTC`. Pure.
+them: `2026-01-31 09:05:00 UTC`.
 
 Options, job files, workflows, specialists and settings all use this parser of durations.
 """
