@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.usage import Usage
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
+    from handoff_queue.supervisor.client.deletion import TenantDeletion
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.job_outline import JobOutline
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash
-    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
     from handoff_queue.supervisor.gates.facts import read_facts
     from handoff_queue.supervisor.workflows import Items, Workflow, read_items, read_workflow
@@ -127,7 +127,7 @@ else:
         "ScheduleStatus": "shared.types.schedule",
         "SentMessage": "supervisor.client.user_messages",
         "Settings": "shared.settings.settings",
-        "TenantDeletion": "supervisor.client.tenant_deletion",
+        "TenantDeletion": "supervisor.client.deletion",
         "TooManyOpenJobs": "shared.types.errors",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",

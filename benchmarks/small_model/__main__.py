@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -20,11 +21,12 @@ from benchmarks.arguments import parse_positive, parse_seconds
 from benchmarks.fleets import ROOT
 from benchmarks.small_model.messages_api import Exchange, SmallModelServer
 from benchmarks.small_model.model_process import small_model
-from benchmarks.small_model.reactions import find_loop_texts, get_agent, get_kind
+from handoff_queue.shared.agent.loop import LAST_TURN, TOO_LONG, UNUSABLE
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows.library import read_workflow
+from handoff_queue.testing.replies import Json
 from handoff_queue.testing.running_system import RunningSystem, running_system
 
 EXAMPLES = ROOT / "examples"
@@ -34,6 +36,9 @@ HEAD = (
     "| mode | case | status | s | calls | tokens in | out | sent back | cut | citations | ends |"
     "\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NUMBER = re.compile(r"\d+")
+MAX_KIND_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Outcome:
             str(len(self.exchanges)),
             f"{sum(each.input_tokens for each in self.exchanges):,}",
             f"{sum(each.output_tokens for each in self.exchanges):,}",
-            str(sum(len(find_loop_texts(each.request)) for each in self.exchanges)),
+            str(sum(len(_find_loop_texts(each.request)) for each in self.exchanges)),
             str(sum(each.stop_reason == "max_tokens" for each in self.exchanges)),
             str(len(self.result.citations)),
             "; ".join(f"{count} {end}" for end, count in ends.items()),
@@ -129,15 +134,17 @@ def _print_reactions(outcomes: list[Outcome]) -> None:
     notes: list[str] = []
     for outcome in outcomes:
         for exchange in outcome.exchanges:
-            agent = get_agent(exchange.request)
-            repairs += [f"{agent}: {get_kind(text)}" for text in find_loop_texts(exchange.request)]
+            agent = _get_agent(exchange.request)
+            repairs += [
+                f"{agent}: {_get_kind(text)}" for text in _find_loop_texts(exchange.request)
+            ]
             if exchange.error:
-                errors.append(f"request refused: {get_kind(exchange.error)}")
+                errors.append(f"request refused: {_get_kind(exchange.error)}")
         for result in outcome.result.results:
             if result["error"]:
-                errors.append(f"{result['status']}: {get_kind(result['error'])}")
-            notes += map(get_kind, result["notes"])
-        notes += map(get_kind, outcome.result.notes)
+                errors.append(f"{result['status']}: {_get_kind(result['error'])}")
+            notes += map(_get_kind, result["notes"])
+        notes += map(_get_kind, outcome.result.notes)
     _print_counts("What the agents sent back to the model", repairs)
     _print_counts("Errors of handoffs", errors)
     _print_counts("Notes to the user", notes)
@@ -147,6 +154,31 @@ def _print_counts(title: str, texts: Iterable[str]) -> None:
     print(f"\n{title}:")
     for text, count in Counter(texts).most_common():
         print(f"  {count} x {text}")
+
+
+def _find_loop_texts(request: Json) -> list[str]:
+    """Return the texts of the agent loop that are new in a request. They are its last block, and
+    the block before a note about the last turn.
+    """
+    content = request["messages"][-1]["content"]
+    if isinstance(content, str):
+        return []
+    texts = [block.get("text", "") for block in content[-2:]]
+    if len(texts) == 2 and texts[1] != LAST_TURN:
+        del texts[0]
+    return [text for text in texts if text.startswith((UNUSABLE, TOO_LONG, LAST_TURN))]
+
+
+def _get_kind(text: str) -> str:
+    """Return a text without its quotes and numbers, so that equal kinds are equal texts."""
+    return _NUMBER.sub("N", _QUOTED.sub("...", " ".join(text.split())))[:MAX_KIND_CHARS]
+
+
+def _get_agent(request: Json) -> str:
+    """Return the beginning of the system prompt, which names the agent."""
+    system = request.get("system", "")
+    text = system if isinstance(system, str) else system[0]["text"]
+    return str(re.split(r"[.\n,]", text, maxsplit=1)[0])[:40]
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.audit import AuditEntry
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
+    from handoff_queue.supervisor.client.deletion import TenantDeletion
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.job_outline import JobOutline
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
-    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
 
 MAX_THREADS = 16

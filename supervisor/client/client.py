@@ -49,7 +49,7 @@ from handoff_queue.supervisor.client.argument_types import (
 )
 from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.dead_letters import put_back
-from handoff_queue.supervisor.client.job_deletion import check_ended, delete_job
+from handoff_queue.supervisor.client.deletion import check_ended, delete_job
 from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
 from handoff_queue.supervisor.client.journal_follower import iterate_events, wait_for_end
 from handoff_queue.supervisor.client.pauses import pause, unpause
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
+    from handoff_queue.supervisor.client.deletion import TenantDeletion
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
-    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
 
 Answer = TypeVar("Answer")
@@ -729,7 +729,7 @@ class Client:
         Raises:
             UserError: the tenant is not a text.
         """
-        from handoff_queue.supervisor.client.tenant_deletion import delete_tenant
+        from handoff_queue.supervisor.client.deletion import delete_tenant
 
         check_wait_s(wait_s)
         return self._audit_change(

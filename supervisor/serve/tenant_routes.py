@@ -12,7 +12,7 @@ from handoff_queue.shared.observability.logs import get_log
 from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.argument_types import MAX_TENANT_CHARS
-from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
+from handoff_queue.supervisor.client.deletion import TenantDeletion
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     choose_tenant,

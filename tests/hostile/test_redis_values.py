@@ -22,8 +22,8 @@ from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, create_word
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.supervisor.client.deletion import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import read_stats
-from handoff_queue.supervisor.client.job_deletion import delete_job
 from handoff_queue.supervisor.client.waiting_reasons import find_open_questions
 from tests.doubles.jobs import (
     a_job,

@@ -10,7 +10,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store import queue_repair as queues
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.job_deletion import delete_job
+from handoff_queue.supervisor.client.deletion import delete_job
 from handoff_queue.supervisor.engine.sweeper import FORGET_EVERY, Sweeper
 from tests.doubles.sweeping import sweeping
 from tests.supervisor.shell import Shell, running_shell

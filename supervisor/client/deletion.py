@@ -1,4 +1,4 @@
-"""Deletion of all data of a tenant.
+"""Deletion of ended jobs, and of all data of a tenant.
 
 Each step of a tenant's deletion may be repeated, and a repeated deletion does the steps that are
 left. Tokens and schedules go first, so that they start no further job. Then the open jobs are
@@ -14,13 +14,14 @@ from contextlib import suppress
 from itertools import islice
 
 from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.job_deletion import delete_job
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.job_record import find_job_of_letter
 from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
@@ -175,3 +176,29 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
         unneeded -= set(needed_documents)
     deleted_count = store.tenants.drop_documents(sorted(unneeded), since_ms)
     return deleted_count, len(noted) - len(unneeded)
+
+
+def delete_job(store: Store, job_id: JobId) -> None:
+    """Delete a job and its child jobs, the lowest first, so that a crash leaves no orphans.
+
+    A job that does not exist is ignored.
+
+    Raises:
+        UserError: the job or one of its child jobs has not ended. That job is not removed.
+    """
+    info = read_job_info(store, job_id)
+    if info is None:
+        return
+    check_ended(info)
+    for child in info.children:
+        delete_job(store, child)
+    store.jobs.delete(job_id)
+
+
+def check_ended(info: JobInfo) -> None:
+    """Raise UserError if the job has not ended, and so cannot be deleted."""
+    if not info.status.has_ended:
+        remedy = "cancel it first"
+        if info.parent:
+            remedy = f"it stops when {info.parent} stops; try again then"
+        raise UserError(f"{info.job_id} has not ended yet: {remedy}")

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import compute_digest
-from handoff_queue.supervisor.client import tenant_deletion
+from handoff_queue.supervisor.client import deletion as deletion_module
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
@@ -214,7 +214,7 @@ def test_a_deletion_that_was_killed_between_two_steps_is_completed_by_the_next_o
     for step in ("_remove_schedules", "_drop_letters", "_delete_ended", "_delete_documents"):
         ended_job(jobs)
         with monkeypatch.context() as changes:
-            changes.setattr(tenant_deletion, step, kill)
+            changes.setattr(deletion_module, step, kill)
             with pytest.raises(Killed):
                 jobs.delete_tenant("acme")
     deletion = jobs.delete_tenant("acme")
