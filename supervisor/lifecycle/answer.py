@@ -60,10 +60,14 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import (
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import quote_sentences
 from handoff_queue.supervisor.text.markdown import lower_headings
-from handoff_queue.supervisor.text.sanitizing import without_foreign_images
+from handoff_queue.supervisor.text.sanitizing import clean_form, without_foreign_images
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"
+CLEANED_FORM = (
+    "Images of other hosts or HTML in the answer became plain text, so the answer may not match its"
+    " JSON Schema."
+)
 
 
 def find_usable_sinks(state: JobState) -> tuple[StepId, ...]:
@@ -261,16 +265,23 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     gaps = find_gaps(state, texts)
     open_points = (*_list_open_points(state, texts), *_build_figure_points(state, content.unproven))
     notes = _build_own_notes(state, texts)
+    may_carry_data_out = is_private(state.origins) and is_untrusted(state.origins)
+    value = content.value
     if content.is_form:  # a form has no place for sections
         form = texts.get_result(list_parts(state)[0])
         text, citations = content.text, content.citations
+        if may_carry_data_out:
+            value = clean_form(content.value)
+        if value != content.value:
+            text = _as_text(value)
+            notes += (CLEANED_FORM,)
         notes += (*build_dispute_notes(disputes, form), *map(format_gap, gaps), *open_points)
     else:
         text, citations = _add_disputes(content, disputes)
         footer = f"_{label}_" if label else ""
         blocks = (text, format_gaps_section(gaps), format_open_points(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
-        if is_private(state.origins) and is_untrusted(state.origins):
+        if may_carry_data_out:
             text = without_foreign_images(text)
         if content.text and not citations:
             notes += _build_uncited_documents_note(state.submitted.document_count)
@@ -282,7 +293,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     return Answer(
         status=status,
         text=text,
-        value=None if isinstance(content.value, str) else content.value,
+        value=None if isinstance(value, str) else value,
         citations=citations,
         gaps=gaps,
         to_finish_microusd=to_finish(state),

@@ -6,6 +6,7 @@ A viewer would fetch the images of other hosts at once, so the URL of an image c
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
+    from pydantic import JsonValue
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters other than tab and line feed, which include terminal escapes. Characters that
@@ -31,6 +33,8 @@ _REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
 """An image with a label: `![text][label]` or `![label]`."""
 _HTML = re.compile(r"<(?=[a-z/!?])", re.IGNORECASE)
 """The beginning of each form of HTML that Markdown and browsers know."""
+_STYLE_OR_SCRIPT = re.compile(r"<(?=style|script)", re.IGNORECASE)
+"""The beginning of an element that needs no attribute to fetch something."""
 _BACKTICKS = re.compile(r"`+")
 _FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
 """Beginning of a URL that a viewer fetches. `data:` has the image itself."""
@@ -75,6 +79,58 @@ def without_foreign_images(text: str) -> str:
     if "![" in text and (_is_large(text) or _shows_foreign_image(text)):
         return _without_images(text)
     return text
+
+
+def clean_form(form: JsonValue) -> JsonValue:
+    """Return the JSON value without images of other hosts, and without HTML that can fetch
+    something, in its strings and names. A page may show a string as Markdown.
+
+    Other HTML stays: a string of a form can be code (`List<String>`), or an address
+    (`Ann <ann@example.com>`). In a value with too many or too large texts, all images become text.
+    """
+    text = json.dumps(form, ensure_ascii=False)
+    is_large = _is_large(text) or text.count("![") > MAX_IMAGES
+    return _clean_strings(form, is_large=is_large)
+
+
+def _clean_strings(form: JsonValue, *, is_large: bool) -> JsonValue:
+    if isinstance(form, str):
+        return _clean_string(form, is_large=is_large)
+    if isinstance(form, list):
+        return [_clean_strings(item, is_large=is_large) for item in form]
+    if isinstance(form, dict):
+        members: dict[str, JsonValue] = {}
+        for name, item in form.items():
+            clean_name = _clean_string(name, is_large=is_large)
+            members[clean_name] = _clean_strings(item, is_large=is_large)
+        return members
+    return form
+
+
+def _clean_string(text: str, *, is_large: bool) -> str:
+    if "<" in text:
+        text = _without_attributes(text)
+    if "![" not in text:
+        return text
+    if is_large:
+        return _without_images(text)
+    text = _without_usual_images(text)
+    # A viewer may obey HTML or show it as text, and the other images depend on that.
+    if _shows_foreign_image(text) or _shows_foreign_image(_HTML.sub("&lt;", text)):
+        return _without_images(text)
+    return text
+
+
+def _without_attributes(text: str) -> str:
+    """Return the text with `&lt;` at the beginning of HTML with attributes, styles and scripts.
+
+    The first `=` of an element comes before the first `>`, because only a value can have `>`.
+    """
+    parts: list[str] = []
+    for part in text.split(">"):
+        attributes, sign, rest = part.rpartition("=")
+        parts.append(_HTML.sub("&lt;", attributes) + sign + rest)
+    return _STYLE_OR_SCRIPT.sub("&lt;", ">".join(parts))
 
 
 def _without_images(text: str) -> str:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from handoff_queue.supervisor.text.sanitizing import without_foreign_images
+from handoff_queue.supervisor.text.sanitizing import clean_form, without_foreign_images
 from handoff_queue.supervisor.tracing.page import MAX_MARKS, render_answer
 
 ANSWERS = {
@@ -32,6 +32,16 @@ def test_the_images_of_each_answer_are_found_in_a_short_time(answer: str) -> Non
     begun = time.process_time()
 
     without_foreign_images(answer)
+
+    assert time.process_time() - begun < MAX_S
+
+
+@pytest.mark.parametrize("text", ["<a b=c>", "![a](b.png)", "![a][b]\n\n[b]: c.png", "["])
+@pytest.mark.parametrize("count", [500, 6_000, 50_000])
+def test_the_images_of_each_form_are_found_in_a_short_time(text: str, count: int) -> None:
+    begun = time.process_time()
+
+    clean_form([text] * count)
 
     assert time.process_time() - begun < MAX_S
 

