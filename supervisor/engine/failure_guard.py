@@ -14,11 +14,13 @@ from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
     StoreUnavailable,
+    UnusableSubmission,
     VersionConflict,
 )
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.engine.child_jobs import list_children
 from handoff_queue.supervisor.engine.decision_maker import tell_end
 from handoff_queue.supervisor.engine.state_cache import StateCache
@@ -32,6 +34,10 @@ MAX_FAILURES = 8
 """
 MAX_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
+NO_SUBMISSION = (
+    "its submission is gone, or signed with a key that is not valid any more: look at the effects"
+    " of its steps, then submit it again"
+)
 FROZE = f"every supervisor that evaluated it froze or died, {MAX_FAILED_EVALUATIONS} times in a row"
 
 log = get_log(__name__)
@@ -50,7 +56,9 @@ class FailureGuard:
 
         After `MAX_FAILURES` failures in a row, an internal error ends the job. A job whose
         journal or payloads this version cannot read ends only after its deadline, because
-        another version may be able to read them.
+        another version may be able to read them. A job without a valid submission has no known
+        deadline, and ends after `MAX_FAILURES`. The keyring of this process may be older than the
+        key of the submission, so the job does not end at once.
 
         Raises:
             StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
@@ -67,6 +75,9 @@ class FailureGuard:
         if times < MAX_FAILURES:
             return
         try:
+            if isinstance(error, UnusableSubmission):
+                self._end_without_submission(evaluation)
+                return
             end_why = f"an internal error ({type(error).__name__})"
             if isinstance(error, NoTenantKey):
                 end_why = str(error)
@@ -96,6 +107,28 @@ class FailureGuard:
         if state is None or state.ended:
             version = state.version if state else 0
             self._store.journal.set_due(evaluation.job_id, None, version, evaluation.name)
+
+    def _end_without_submission(self, evaluation: EvaluationLease) -> None:
+        """End a job without a valid submission as failed. The handoffs of the job are not known,
+        so the job also counts as cancelled: workers end its handoffs, and those of its child jobs.
+
+        Raises:
+            VersionConflict: a supervisor or a client made progress.
+            StoreRefusesWrites: the job was deleted.
+        """
+        info = read_job_info(self._store, evaluation.job_id)
+        if info is None or info.status.has_ended:
+            return
+        commit = Commit(
+            job_id=info.job_id,
+            expected=info.version,
+            events=[JobEnded(status=JobStatus.FAILED, reason=NO_SUBMISSION)],
+            fields={"status": JobStatus.FAILED.value, "cancelled": 1},
+            after=info.job_id,
+            evaluation_id=evaluation.name,
+            ignores_workers=True,
+        )
+        self._store.journal.commit(commit)
 
     def _end(
         self, evaluation: EvaluationLease, why: str, *, before_deadline: bool = True

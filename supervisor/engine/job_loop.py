@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import assert_never
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
@@ -21,6 +22,7 @@ from handoff_queue.shared.types.errors import (
     PoisonJob,
     StoreUnavailable,
     TooManyEvaluators,
+    UnusableSubmission,
     VersionConflict,
 )
 from handoff_queue.shared.types.events import RecordedEvent
@@ -28,6 +30,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.engine.decision_maker import (
     ClaimedRole,
@@ -145,12 +148,10 @@ class JobLoop:
 
         Raises:
             VersionConflict: other processes made progress more than `MAX_CONFLICTS` times.
+            UnusableSubmission: the journal of an open job has no valid submission.
         """
-        state = self._states.load(job_id, evaluation.begin)
+        state = self._load_first_state(job_id, evaluation)
         suspects = ticket.suspects
-        if state is None:
-            log.warning("a message names a job that does not exist", job_id=job_id)
-            self._store.journal.set_due(job_id, None, 0)
         conflicts = 0
         while state is not None:
             known = state
@@ -168,6 +169,25 @@ class JobLoop:
                     # would prepare the same next batch.
                     evaluation.remove_note()
                     return
+
+    def _load_first_state(self, job_id: JobId, evaluation: EvaluationLease) -> JobState | None:
+        """Return the state of the job. None: there is no such job, or it has ended without a valid
+        submission. It is not evaluated again.
+
+        Raises:
+            UnusableSubmission: the journal of an open job has no valid submission.
+        """
+        state = None
+        with suppress(UnusableSubmission):
+            state = self._states.load(job_id, evaluation.begin)
+        if state is not None:
+            return state
+        info = read_job_info(self._store, job_id)
+        if info is not None and not info.status.has_ended:
+            raise UnusableSubmission.for_job(job_id)
+        log.warning("a message names a job that does not exist", job_id=job_id)
+        self._store.journal.set_due(job_id, None, info.version if info else 0, evaluation.name)
+        return None
 
     def run_queued_role(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
         """Run a role's handoff from the roles queue, then evaluate the job.

@@ -84,6 +84,7 @@ class Shell:
     drain: Drain = field(default_factory=Drain)
     end_broker: str | None = None
     """URL of the broker of a host's own Celery app."""
+    settings: Settings = SETTINGS
     store: Store = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
@@ -94,16 +95,16 @@ class Shell:
     _announced: Announcement = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = open_store(self.url, SETTINGS, drain=self.drain)
+        self.store = open_store(self.url, self.settings, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
-        leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
+        leases = Leases(self.url, self.settings.lease_s, watchdog=False)
         self.attempts = Attempts(
             self.store,
-            SETTINGS,
+            self.settings,
             "supervisor:1",
             leases,
             PayloadCache(self.store),
-            Models(SETTINGS),
+            Models(self.settings),
         )
         self.role_runner = RoleRunner(self.attempts, 4)
         library = self.attempts.payload_cache
@@ -118,14 +119,14 @@ class Shell:
             self.role_runner,
             self.deliveries,
         )
-        self.jobs = Client(self.store, SETTINGS)
+        self.jobs = Client(self.store, self.settings)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Return the fact-checker's spec that the supervisor uses."""
         return DecisionRecorder(self.store, PayloadCache(self.store)).get_fact_checker(state)
 
     def another(self) -> Shell:
-        return Shell(self.url, self.app)
+        return Shell(self.url, self.app, settings=self.settings)
 
     def serve(self, *names: str) -> None:
         """Announce a worker with these specialists."""
@@ -216,10 +217,13 @@ class Shell:
 
 
 @contextmanager
-def running_shell(redis_url: str, *specialists: str) -> Iterator[Shell]:
+def running_shell(
+    redis_url: str, *specialists: str, settings: Settings = SETTINGS
+) -> Iterator[Shell]:
     """Run a supervisor in this process, and announce workers of these specialists."""
     queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, *specialists)
-    supervisor = Shell(redis_url, make_app("test", redis_url, SETTINGS, queues))
+    app = make_app("test", redis_url, settings, queues)
+    supervisor = Shell(redis_url, app, settings=settings)
     if specialists:
         supervisor.serve(*specialists)
     yield supervisor

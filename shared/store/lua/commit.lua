@@ -316,6 +316,11 @@ if status and not begun and decision.events > 0 then
   decision.fields.begun = integer(version + 1)
 end
 version = append_trusted(job, ARGV, first_event, decision.events, at, decision.fields)
+-- A journal that was lost begins again with this decision, and expires with the job.
+if status and version == decision.events and left_of(job) > 0 then
+  redis.call('PEXPIRE', log_of(job), integer(left_of(job)))
+  redis.call('PEXPIRE', job .. ':newest', integer(left_of(job)))
+end
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
   for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS, ClaimVerdict
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
-from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys, rotate_key
+from handoff_queue.shared.types.errors import StoreUnavailable, UnusableSubmission
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -306,3 +309,78 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
     assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert len(shell.store.dead_letters.list_newest()) == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
+
+
+@pytest.fixture
+def signed(redis_url: str, tmp_path: Path) -> Iterator[Shell]:
+    """A supervisor that signs its events."""
+    make_keys(tmp_path)
+    key = find_private_key_file(tmp_path, "supervisor")
+    settings = SETTINGS.model_copy(update={"keys": tmp_path, "signing_key": key})
+    with running_shell(redis_url, settings=settings) as supervisor:
+        yield supervisor
+
+
+def lose_journal(shell: Shell, job_id: JobId) -> None:
+    shell.store.connection.redis.delete(keys.log(job_id))
+
+
+def lose_first_event(shell: Shell, job_id: JobId) -> None:
+    shell.store.connection.redis.lpop(keys.log(job_id))
+
+
+def lose_key(shell: Shell, job_id: JobId) -> None:
+    for _ in range(2):
+        rotate_key(cast("Path", shell.settings.keys), "supervisor")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fixture", "lose"),
+    [
+        ("shell", lose_journal),
+        ("shell", lose_first_event),
+        ("signed", lose_journal),
+        ("signed", lose_key),
+    ],
+)
+def test_a_job_that_has_lost_its_submission_ends_as_failed_and_so_do_its_handoffs(
+    request: pytest.FixtureRequest, fixture: str, lose: Callable[[Shell, JobId], None]
+) -> None:
+    shell: Shell = request.getfixturevalue(fixture)
+    job_id = shell.submit()
+    shell.advance(job_id)
+    issued = shell.open(job_id)
+    lose(shell, job_id)
+
+    with closing(shell.another()) as supervisor:
+        for _ in range(MAX_FAILURES - 1):
+            supervisor.advance(job_id)
+        assert not supervisor.jobs.info(job_id).status.has_ended
+        for _ in range(3):
+            supervisor.advance(job_id)
+
+        assert supervisor.jobs.info(job_id).status is JobStatus.FAILED
+        assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
+        claims = [supervisor.claim(job_id, event).verdict for event in issued]
+        assert set(claims) <= {ClaimVerdict.CANCELLED}
+        (letter,) = [
+            letter
+            for letter in shell.store.dead_letters.list_newest()
+            if "cannot continue" in letter.reason
+        ]
+        assert "the submission of" in letter.reason
+        with pytest.raises(UnusableSubmission):
+            supervisor.jobs.result(job_id)
+        supervisor.jobs.delete(job_id)
+
+
+def test_a_message_about_a_deleted_job_has_no_effect(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.store.jobs.delete(job_id)
+
+    shell.advance(job_id)
+
+    assert shell.store.jobs.read([job_id]) == []
+    assert shell.store.connection.redis.keys(f"{keys.job(job_id)}*") == []
+    assert shell.store.dead_letters.list_newest() == []
