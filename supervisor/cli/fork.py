@@ -11,9 +11,9 @@ from handoff_queue.supervisor.cli.connection import Job, connect_and_find_job
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import BUDGET, IdempotencyKey, Model
-from handoff_queue.supervisor.cli.retry import MaxTokens, MaxTurns
+from handoff_queue.supervisor.cli.retry import NewMaxTokens, NewMaxTurns
 
-FromStep = Annotated[
+ForkFromStep = Annotated[
     str,
     typer.Option(
         "--from", metavar="STEP", help="Run this step again, and all steps that depend on it."
@@ -30,7 +30,7 @@ Specialists = Annotated[
         help="Specialist files in place of those of the workers.",
     ),
 ]
-MaxUsd = Annotated[
+ForkMaxUsd = Annotated[
     float | None,
     typer.Option(
         "--max-usd",
@@ -43,13 +43,13 @@ MaxUsd = Annotated[
 
 def fork(
     job: Job,
-    from_step: FromStep,
+    from_step: ForkFromStep,
     task: Task = None,
     model: Model = None,
     specialists: Specialists = None,
-    max_usd: MaxUsd = None,
-    max_turns: MaxTurns = None,
-    max_tokens: MaxTokens = None,
+    max_usd: ForkMaxUsd = None,
+    max_turns: NewMaxTurns = None,
+    max_tokens: NewMaxTokens = None,
     idempotency_key: IdempotencyKey = None,
 ) -> int:
     """Run a part of an ended job again, as a new job.

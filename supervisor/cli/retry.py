@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.supervisor.cli.private_run import ResultOptions
 
-FromStep = Annotated[
+RetryFromStep = Annotated[
     str | None,
     typer.Option(
         "--from", metavar="STEP", help="Repeat this step and all steps that depend on it."
     ),
 ]
-MaxUsd = Annotated[
+NewMaxUsd = Annotated[
     float | None,
     typer.Option(
         "--max-usd",
@@ -39,7 +39,7 @@ MaxUsd = Annotated[
         rich_help_panel=BUDGET,
     ),
 ]
-MaxTurns = Annotated[
+NewMaxTurns = Annotated[
     int | None,
     typer.Option(
         "--max-turns",
@@ -50,7 +50,7 @@ MaxTurns = Annotated[
         rich_help_panel=BUDGET,
     ),
 ]
-MaxTokens = Annotated[
+NewMaxTokens = Annotated[
     int | None,
     typer.Option(
         "--max-tokens",
@@ -64,10 +64,10 @@ MaxTokens = Annotated[
 
 def retry(
     job: Job,
-    from_step: FromStep = None,
-    max_usd: MaxUsd = None,
-    max_turns: MaxTurns = None,
-    max_tokens: MaxTokens = None,
+    from_step: RetryFromStep = None,
+    max_usd: NewMaxUsd = None,
+    max_turns: NewMaxTurns = None,
+    max_tokens: NewMaxTokens = None,
     as_json: AsJson = False,
     output: RowsFile = None,
     allow_partial: AllowPartial = False,

@@ -1,4 +1,4 @@
-"""docs/contributing.md names files, functions and fields that exist."""
+"""The guides of docs/contributing/ name files, functions and fields that exist."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, rows, sections, text_of
+from tests.docs.pages import DOCS, ROOT, rows, sections, text_of
 
-WALKTHROUGHS = {
-    heading: body
-    for heading, body in sections(text_of("contributing")).items()
-    if heading.startswith("Add a")
-}
+GUIDES = {path.stem: path.read_text() for path in (DOCS / "contributing").glob("*.md")}
 ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
 READS_NEEDS = re.compile(r"\.needs\b")
 """Code that reads the field of a result that the page takes as its example."""
@@ -35,7 +31,7 @@ IN_FILE = re.compile(r"((?:`[^`\n]+`(?:,| and|,\nand)?\s+)+)(?:there\s+)?\(`([^`
 
 
 def blocks() -> list[str]:
-    return [block for body in WALKTHROUGHS.values() for block in BLOCK.findall(body)]
+    return [block for body in GUIDES.values() for block in BLOCK.findall(body)]
 
 
 def files_of(block: str) -> dict[str, list[Path]]:
@@ -80,8 +76,11 @@ def text_in(paths: list[Path]) -> str:
     return "".join(texts)
 
 
-def test_each_walkthrough_has_steps() -> None:
-    assert len(WALKTHROUGHS) == 10
+def test_each_guide_has_steps_and_is_in_the_table_of_the_page() -> None:
+    linked = set(re.findall(r"\(contributing/([\w-]+)\.md", text_of("contributing")))
+
+    assert linked == GUIDES.keys()
+    assert all("1. **" in text for text in GUIDES.values())
     assert len(blocks()) > 40
 
 
@@ -101,7 +100,7 @@ def test_the_guide_to_a_field_of_a_result_names_each_file_that_reads_its_example
             if path.suffix in {".py", ".js"} and READS_NEEDS.search(path.read_text()):
                 readers.add(str(path.relative_to(ROOT)))
 
-    named = set(CODE.findall(WALKTHROUGHS["Add a field to a result"]))
+    named = set(CODE.findall(sections(GUIDES["add-a-field"])["Add a field to a result"]))
 
     assert len(readers) > 8
     assert readers - named == set()
@@ -143,6 +142,7 @@ def test_the_table_of_folders_names_every_folder_of_a_room(room: str) -> None:
 
 
 def test_a_line_outside_of_a_table_has_at_most_120_characters() -> None:
-    lines = text_of("contributing").splitlines()
+    texts = [text_of("contributing"), *GUIDES.values()]
+    lines = [line for text in texts for line in text.splitlines()]
 
-    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+    assert [line for line in lines if len(line) > 120 and not line.lstrip().startswith("|")] == []

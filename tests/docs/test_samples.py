@@ -209,6 +209,13 @@ def check_program(sample: Sample, _folder: Path) -> None:
     compile(sample.text, str(sample), "exec")
 
 
+def check_golden_journal(sample: Sample, folder: Path) -> None:
+    """Run the program. It writes its journal into the folder, in place of the golden journals."""
+    program = sample.text.replace("job.journal)", "job.journal, folder)")
+    exec(compile(program, str(sample), "exec"), {"folder": folder})
+    assert [path.name for path in sorted(folder.iterdir())] == ["NAME.json", "NAME.jsonl"]
+
+
 def check_front_matter(sample: Sample, folder: Path) -> None:
     """Read the fields of a front matter in a specialist."""
     head = f"---\nname: mailer\ndescription: Sends mail.\n{sample.text}---\n"
@@ -377,6 +384,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/deploy-on-kubernetes.md", "yaml"): check_chart_values,
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,
+    ("docs/contributing/add-an-event.md", "python"): check_golden_journal,
     ("docs/operations.md", "dotenv"): check_environment,
     ("docs/security-measures.md", "acl"): check_acl,
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,

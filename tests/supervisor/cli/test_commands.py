@@ -134,6 +134,15 @@ def test_a_shell_completes_the_command_to_describe() -> None:
     assert printed_help(**typed, _HANDOFF_COMPLETE="complete_bash").split() == ["schedule"]
 
 
+def test_each_type_of_an_option_has_its_own_name() -> None:
+    names: list[str] = []
+    for path in (ROOT / "supervisor" / "cli").glob("*.py"):
+        names += re.findall(r"^(\w+) = Annotated\[", path.read_text(), re.MULTILINE)
+
+    assert {"MaxTokens", "NewMaxTokens"} <= {*names}, "the search finds the types"
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
 def test_an_example_in_a_help_fits_on_one_line() -> None:
     examples = [
         line
