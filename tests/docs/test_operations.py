@@ -107,7 +107,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
 
 @pytest.mark.slow
 def test_a_snapshot_of_redis_brings_the_jobs_back(redis_url: str, tmp_path: Path) -> None:
-    """The steps under "Backups"."""
+    """The steps of docs/how-to/back-up.md."""
     job_id = client.connect(redis_url, Settings(offline=True)).submit(Request("Hello?"))
     with redis.Redis.from_url(redis_url, decode_responses=True) as before:
         before.bgsave()

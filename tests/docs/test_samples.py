@@ -385,7 +385,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,
     ("docs/contributing/add-an-event.md", "python"): check_golden_journal,
-    ("docs/operations.md", "dotenv"): check_environment,
+    ("docs/how-to/redis-url.md", "dotenv"): check_environment,
     ("docs/security-measures.md", "acl"): check_acl,
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
     ("docs/how-to/add-a-specialist.md", "python"): check_app_or_program,
