@@ -1,4 +1,7 @@
-"""A summary of a job. Its round trips and bytes do not grow with the number of handoffs."""
+"""A summary of a job. Its round trips and bytes do not grow with the number of handoffs. It reads
+the hash of the job and the last `TAIL_EVENTS` events. So a fact that must not disappear from it is
+a field of the hash.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import redis
@@ -19,8 +18,6 @@ from tests.hostile.redis_with_users import Server
 
 pytestmark = pytest.mark.slow
 
-STORE = Path(__file__).parents[2] / "shared" / "store"
-CALLED_SCRIPT = re.compile(r"(?:run_script|_run_until_answered)\(\s*\"(\w+)\"")
 ARGUMENTS_OF_A_CALL = 20
 LONG_JSON = b"[" + b"[]," * 100_000 + b"[]]"
 """An argument of 300 kB. The decoded value needs 10 MB."""
@@ -56,15 +53,6 @@ def test_a_script_that_no_worker_needs_refuses_a_worker_in_its_first_line(
         error = call(attacker, name, ["{}"] * ARGUMENTS_OF_A_CALL)
 
     assert re.search(r"permission.* on @user_script:1\b", error), error
-
-
-def test_workers_may_run_each_script_of_a_claim() -> None:
-    called: set[str] = set()
-    for module in ("claim.py", "claim_requests.py"):
-        called |= set(CALLED_SCRIPT.findall((STORE / module).read_text()))
-
-    assert {"claim", "turn", "finish", "renew_lease"} <= called, "the search finds the calls"
-    assert called - SCRIPTS_OF_WORKERS == set()
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS_OF_WORKERS))

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from handoff_queue.shared.store.redis.script import PARTS, build_source
+from handoff_queue.shared.store.redis.script import PARTS, SCRIPTS_OF_WORKERS, build_source
 from handoff_queue.shared.store.store import Store
 
 SCRIPTS = sorted(
@@ -15,6 +15,7 @@ SCRIPTS = sorted(
     for path in (files("handoff_queue.shared.store") / "lua").iterdir()
     if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in PARTS
 )
+CALLED_SCRIPT = re.compile(r"(?:run_script|_run_until_answered)\(\s*\"(\w+)\"")
 MAX_LOCALS = 170
 """Lua allows 200 in a function. A prefix of keys takes two."""
 LUAS_OWN = set(
@@ -97,3 +98,14 @@ def test_names_that_only_one_part_uses_are_in_a_block() -> None:
 
     assert "MAX_VERIFIED" in source
     assert "MAX_VERIFIED" not in top_level_of(source)
+
+
+def test_workers_may_run_each_script_of_a_claim() -> None:
+    """With Redis users, any other script refuses a worker in its first line."""
+    called: set[str] = set()
+    for module in ("claim.py", "claim_requests.py"):
+        source = (files("handoff_queue.shared.store") / module).read_text()
+        called |= set(CALLED_SCRIPT.findall(source))
+
+    assert {"claim", "turn", "finish", "renew_lease"} <= called, "the search finds the calls"
+    assert called - SCRIPTS_OF_WORKERS == set()
