@@ -634,7 +634,7 @@ class HandoffClaim:
                 ),
                 doing=self._doing,
                 known=self._stored_count,
-                tools=sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
+                tool_calls=sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
                 gets_further=int(gets_further),
                 batch_id=_find_batch(checkpoints),
             )

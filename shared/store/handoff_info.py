@@ -28,7 +28,7 @@ FIELDS = [
     *(f"before_{name}" for name in SPENT_FIELDS),
     *("agent", "asks_since", "child", "claimed_at", "claims", "deferred", "digest", "doing"),
     *("finished_at", "group", "heartbeat", "issued_at", "lease", "lost", "lost_claims"),
-    *("past_claims", "queue", "result", "started_at", "state", "status", "tools", "waits"),
+    *("past_claims", "queue", "result", "started_at", "state", "status", "tool_calls", "waits"),
     "worker",
 ]
 """Fields of a handoff that its readers use. A worker may write other fields, of any number."""
@@ -219,7 +219,7 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
         lost_claims=read_figure(b"lost_claims"),
         past_claims=parse_past_claims(fields),
         claimed_at=read_seconds(b"claimed_at"),
-        tool_calls=read_figure(b"tools"),
+        tool_calls=read_figure(b"tool_calls"),
         **build_spent_fields(read_figure, is_priced=b"unpriced" not in fields),
         doing=parse_name(fields.get(b"doing", b"")),
         issued_at=read_seconds(b"issued_at"),

@@ -86,7 +86,7 @@ class TurnArguments(NamedTuple):
     """Activity of the agent in words, for `watch`."""
     known: int
     """Number of checkpoints that the claim knows to be stored."""
-    tools: int
+    tool_calls: int
     """Number of new checkpoints that are a tool's answer."""
     gets_further: int
     """1 if the new checkpoints are progress after lost claims, or 0."""

@@ -9,11 +9,11 @@
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
 local FIRST = 13 -- position of the first new checkpoint
-local handoff, fence, lease_ms, keep_ms, deadline, used_json, worst_json, doing, known, tools,
+local handoff, fence, lease_ms, keep_ms, deadline, used_json, worst_json, doing, known, tool_calls,
   gets_further, batch_id = unpack(ARGV, 1, FIRST - 1)
 local job, lease, keep = KEYS[1], tonumber(lease_ms), keep_from_now(keep_ms, deadline)
 local used, worst = from_json(used_json), from_json(worst_json)
-known, tools = tonumber(known), tonumber(tools)
+known, tool_calls = tonumber(known), tonumber(tool_calls)
 local new = #ARGV - FIRST + 1
 local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
 local member = id_of(job) .. '/' .. handoff
@@ -37,7 +37,7 @@ if new > 0 and stored == known then
   if claims ~= '1' and gets_further == '1' then
     redis.call('HSET', handoff_hash, 'claims', '1')
   end
-  if tools > 0 then redis.call('HINCRBY', handoff_hash, 'tools', tools) end
+  if tool_calls > 0 then redis.call('HINCRBY', handoff_hash, 'tool_calls', tool_calls) end
   if batch_id ~= '' then redis.call('HSET', handoff_hash, 'batch', batch_id) end
   if used then
     settle(job, handoff_hash, used)
