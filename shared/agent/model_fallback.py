@@ -3,7 +3,8 @@
 A turn goes to the first model that takes the call soon. A model that fails, or is busy for an
 unknown time, is asked last for a while. A model that declines to answer, refuses the request, or
 gives an empty answer twice, is left out. The checkpoints say so, and a resumed handoff does not
-pay for the same refusal again.
+pay for the same refusal again. A model that declines to write a summary serves the later turns, but
+another model is asked for this summary.
 """
 
 from __future__ import annotations
@@ -61,7 +62,13 @@ class ModelChoices:
             same = [choice for choice in left if choice.name == reply.requested_model]
             if same:
                 return same
-        return sorted(left, key=lambda choice: self._avoided_until.get(choice.name, 0.0) > now)
+        declined_name = _find_model_that_declined_summary(conversation)
+
+        def rank(choice: ModelChoice) -> tuple[bool, bool]:
+            is_avoided = self._avoided_until.get(choice.name, 0.0) > now
+            return is_avoided, choice.name == declined_name
+
+        return sorted(left, key=rank)
 
     def has_other(self, conversation: Conversation, name: str) -> bool:
         """Return whether another model than this one is left for the handoff."""
@@ -99,3 +106,11 @@ class ModelChoices:
                 refusals.add(checkpoint.requested_model)
         left = [choice for choice in self.choices if choice.name not in refusals]
         return left or self.choices
+
+
+def _find_model_that_declined_summary(conversation: Conversation) -> str | None:
+    """Return the model that was asked for the next summary before, and has declined."""
+    reply = conversation.last_reply
+    if reply is None or not conversation.is_summarizing or conversation.summary_requests < 2:
+        return None
+    return reply.requested_model if reply.stop_reason == "refusal" else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -37,6 +37,8 @@ SMALL_WINDOW = 20_000
 LONG_TEXT = "This record belongs to the list that the task asks for. " * 150
 LIMITS = HandoffLimits(max_turns=200, max_tokens=20_000_000)
 WRITTEN = re.compile(r'says "([^"]+)" \((records#\d+)\)')
+MODEL, OTHER_MODEL = "claude-haiku-5-5", "claude-sonnet-5-5"
+"""The model of `Run`, and one of its fallbacks."""
 PAIR = re.compile(r'"source": "(tool:[^"]+)", "quote": "([^"]+)"')
 
 
@@ -298,22 +300,40 @@ def test_a_summary_without_text_is_asked_for_once_more_and_then_the_quotes_go_on
     assert [True, True, True] not in [asked[at : at + 3] for at in range(len(asked))]
 
 
-@pytest.mark.parametrize("fallbacks", [(), (ModelChoice("claude-sonnet-5-5", "other"),)])
-def test_a_declined_summary_is_an_empty_one_and_the_model_keeps_its_later_turns(
-    fallbacks: tuple[ModelChoice, ...],
-) -> None:
+def declining_run(models: Collection[str], fallbacks: tuple[ModelChoice, ...]) -> Run:
+    """Return a run whose models decline to write a summary, as far as they are named."""
     reader = Reader(SHORT, at_once=1)
 
     def reply(request: Any) -> Reply:
-        if is_request_for_summary(request):
+        if is_request_for_summary(request) and request.model in models:
             words = {"type": "text", "text": "I cannot help with this."}
             return Reply(blocks=(words,), stop_reason="refusal", usage={"input_tokens": 9_000})
         return reader(request)
 
-    run = reader_run(reply, SMALL_WINDOW, fallbacks=fallbacks)
+    return reader_run(reply, SMALL_WINDOW, fallbacks=fallbacks)
+
+
+@pytest.mark.parametrize("fallbacks", [(), (ModelChoice(OTHER_MODEL, "other"),)])
+def test_a_declined_summary_is_an_empty_one_and_the_model_keeps_its_later_turns(
+    fallbacks: tuple[ModelChoice, ...],
+) -> None:
+    run = declining_run((MODEL, OTHER_MODEL), fallbacks)
     result = run.go()
     first = compactions_in(run.checkpoints)[0]
     assert first.summary == ""
     assert {item.quote for item in first.quotes} >= {sentence(1), sentence(2)}
     assert result.stop_reason is not StopReason.REFUSED
-    assert {call.model for call in run.calls} == {run.calls[0].model}
+    turns = [call for call in run.calls if not is_request_for_summary(call)]
+    assert {call.model for call in turns} == {MODEL}
+
+
+def test_another_model_writes_the_summary_that_a_model_has_declined() -> None:
+    run = declining_run((MODEL,), (ModelChoice(OTHER_MODEL, "other"),))
+    assert run.go().status is ResultStatus.OK
+    summaries = [item.summary for item in compactions_in(run.checkpoints)]
+    assert summaries
+    assert all(summary.startswith("I have read") for summary in summaries)
+    asked = [call.model for call in run.calls if is_request_for_summary(call)]
+    assert asked == [MODEL, OTHER_MODEL] * len(summaries)
+    turns = [call for call in run.calls if not is_request_for_summary(call)]
+    assert {call.model for call in turns} == {MODEL}
