@@ -157,6 +157,7 @@ class CallBuilder:
             output_schema=output_schema,
             clearing=clearing,
             compaction=compaction,
+            is_summary=conversation.is_summarizing,
             effort=self.dependencies.effort,
             thinking=self.dependencies.thinking,
             progress_s=self.dependencies.progress_s,

@@ -122,6 +122,10 @@ class ModelCall:
     """Instructions for a summary of all messages, which the provider writes in place of a reply.
     None: an ordinary reply.
     """
+    is_summary: bool = False
+    """True if the reply is a summary, by the model or by the provider. It replaces all messages but
+    the first, so no later request repeats the end of this one.
+    """
     timeout_s: float = 120.0
     """Longest silence on the connection in seconds."""
     progress_s: float = 300.0

@@ -251,7 +251,8 @@ def _add_breakpoints(
     """Return the messages with cache breakpoints.
 
     One is at the last block if the model may call tools, because the next turn repeats everything
-    up to this block. Otherwise no turn follows, and a breakpoint would only cost money.
+    up to this block. Otherwise no turn follows, and a breakpoint would only cost money. The same
+    holds for a summary, which the next turn shows in place of this block.
 
     The next turn has one at the same block again. The provider looks for a cached prefix only in
     the 20 blocks before a breakpoint, and ten calls and their results are more.
@@ -266,8 +267,9 @@ def _add_breakpoints(
     messages = list(call.messages)
     left = MAX_CACHE_BREAKPOINTS - 1 - call.system.caches_handoff_rules
     if messages and call.tools and call.may_call_tools:
-        messages[-1] = _add_cache_breakpoint(messages[-1], -1, turns_mark)
-        left -= 1
+        if not call.is_summary:
+            messages[-1] = _add_cache_breakpoint(messages[-1], -1, turns_mark)
+            left -= 1
         place = _find_end_of_last_request(messages)
         if place is not None:
             messages[place] = _add_cache_breakpoint(messages[place], -1, turns_mark)

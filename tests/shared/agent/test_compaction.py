@@ -222,7 +222,7 @@ def test_a_summary_names_the_short_results_that_it_replaces() -> None:
 
 
 def test_without_old_results_a_request_for_a_summary_begins_with_the_request_before() -> None:
-    """The provider then reads the whole conversation from its cache."""
+    """The provider then reads the whole conversation from its cache. No request repeats its end."""
     run = run_with_short_records()
     pairs = [pair for pair in pairwise(run.calls) if is_request_for_summary(pair[1])]
     assert len(pairs) >= 2
@@ -232,6 +232,7 @@ def test_without_old_results_a_request_for_a_summary_begins_with_the_request_bef
         assert (asked.system, asked.tools) == (before.system, before.tools)
         assert asked.output_schema == before.output_schema
         assert asked.may_call_tools
+        assert asked.is_summary
 
 
 def test_each_summary_is_one_turn_that_is_paid_once(whole: Whole) -> None:

@@ -299,13 +299,18 @@ def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
 
 
 @pytest.mark.parametrize(
-    ("tools", "may_call_tools", "is_cached"),
-    [((TOOL,), True, True), ((TOOL,), False, False), ((), True, False)],
+    ("options", "is_cached"),
+    [
+        ({"tools": (TOOL,)}, True),
+        ({"tools": (TOOL,), "may_call_tools": False}, False),
+        ({"tools": ()}, False),
+        ({"tools": (TOOL,), "is_summary": True}, False),
+    ],
 )
-def test_the_end_is_cached_only_for_an_agent_that_has_another_turn(
-    tools: tuple[dict[str, Any], ...], may_call_tools: bool, is_cached: bool
+def test_the_end_is_cached_only_for_an_agent_whose_next_turn_repeats_it(
+    options: dict[str, Any], is_cached: bool
 ) -> None:
-    call = replace(CALL, tools=tools, may_call_tools=may_call_tools)
+    call = replace(CALL, **options)
     last = build_request(call)["messages"][-1]["content"]
     assert ("cache_control" in last[-1]) is is_cached
 
