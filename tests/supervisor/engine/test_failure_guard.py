@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys, rotate_key
