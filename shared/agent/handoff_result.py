@@ -180,10 +180,11 @@ MEMORY_FAULTS = {
 
 def _build_memory_notes(conversation: Conversation) -> tuple[str, ...]:
     """Return the note for people about the first fault of the memory; empty if there was none."""
+    names = conversation.call_names
     for checkpoint in conversation.checkpoints:
         if not isinstance(checkpoint, ToolObserved) or not checkpoint.is_error:
             continue
-        name = conversation.call_names.get(checkpoint.tool_use_id, "")
+        name = names.get(checkpoint.tool_use_id, "")
         if name.partition("#")[0] != MEMORY:
             continue
         for reply, note in MEMORY_FAULTS.items():

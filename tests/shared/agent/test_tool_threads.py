@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -209,6 +211,32 @@ def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() 
     assert sorted(ran, key=int) == [str(n) for n in range(MAX_CALLS)]
     assert contents == ["found"] * MAX_CALLS + [TOO_MANY_CALLS] * (5_000 - MAX_CALLS)
     wait_until(lambda: threading.active_count() <= before, expected="the end of the tools' threads")
+
+
+def count_functions_called(calls: int) -> int:
+    """Return how many functions the loop calls for a reply with this number of tool calls."""
+    reply = tool_call_reply(*(("look", {"q": str(n)}) for n in range(calls)))
+    run = run_with_replies(reply, answer_reply(), tools=(a_tool("look", lambda _: "found"),))
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        run.go()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.slow
+def test_the_work_for_a_call_does_not_grow_with_the_number_of_calls_in_its_reply() -> None:
+    few, many = 4 * MAX_CALLS, 12 * MAX_CALLS
+    count_functions_called(few)  # imports modules
+
+    assert count_functions_called(many) <= 4 * count_functions_called(few)
 
 
 def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
