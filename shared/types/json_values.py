@@ -205,4 +205,5 @@ def has_more_values(text: str | bytes | bytearray, most: int) -> bool:
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
     if data.count(b"{") + data.count(b"[") + data.count(b",") < most:  # also in strings
         return False
-    return JsonCounter().count(data).values > most
+    outside = _STRING.sub(b"", data)  # a loop over each text takes seconds
+    return outside.count(b"{") + outside.count(b"[") + outside.count(b",") + 1 > most
