@@ -56,7 +56,7 @@ from tests.shared.agent.test_compaction import (
 
 Json = dict[str, Any]
 Script = Callable[[Json], Reply]
-SHORT = 20
+SHORT = 13
 SHORT_WINDOW = 34_000
 
 
@@ -137,7 +137,7 @@ class ServedRun:
 
 
 def short_run(script: Script | None = None, **rest: Any) -> ServedRun:
-    """Return a run of 20 records for a small window."""
+    """Return a run of 13 records for a small window, with a summary after nine of them."""
     return ServedRun(
         script or of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW), SHORT_WINDOW, **rest
     )
