@@ -15,7 +15,7 @@ from tests.machine_pace import measure
 from tests.workers.index.documents_in_memory import Library
 
 MAX_P95_S = 0.1
-SEARCHES = 60
+SEARCHES = 40
 PARAGRAPHS = 3_000
 """Different paragraphs of all documents. The index does not know that a paragraph repeats."""
 
