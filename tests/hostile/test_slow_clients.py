@@ -27,7 +27,7 @@ from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-LARGE = 16_000_000
+LARGE = 8_000_000
 """Bytes of a response: more than the kernel keeps for a client that reads nothing."""
 
 
