@@ -23,7 +23,7 @@ from tests.supervisor.workflows.workflow_files import (
     numbered_rows,
 )
 
-FEW, MANY = 20, 200
+FEW, MORE, MANY = 20, 120, 200
 RESULTS_PER_EVALUATION = 10
 EVALUATIONS = 10
 FAN_IN = f"""
@@ -82,17 +82,17 @@ def cost_of_evaluation(shell: Shell, job_id: JobId) -> tuple[int, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
-def test_a_row_of_200_costs_the_same_as_a_row_of_20(
+def test_a_row_of_120_costs_the_same_as_a_row_of_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
     definition = make_workflow(tmp_path, steps, UNREVIEWED)
     cost_of(shell, definition, FEW)  # opens the connections and loads the scripts
 
-    few, many = cost_of(shell, definition, FEW), cost_of(shell, definition, MANY)
+    few, more = cost_of(shell, definition, FEW), cost_of(shell, definition, MORE)
 
-    assert many.commands <= 1.2 * few.commands
-    assert many.bytes_in <= 1.2 * few.bytes_in
-    assert many.bytes_out <= 1.2 * few.bytes_out
+    assert more.commands <= 1.1 * few.commands
+    assert more.bytes_in <= 1.1 * few.bytes_in
+    assert more.bytes_out <= 1.1 * few.bytes_out
 
 
 def calls_of_evaluations(shell: Shell, definition: Workflow, count: int) -> int:
@@ -134,6 +134,6 @@ def test_an_evaluation_after_one_result_does_the_same_work_with_200_rows_as_with
 
     # On a busy machine, some evaluations also read the announcements of workers again.
     few = min(calls_of_evaluations(shell, definition, FEW) for _ in range(3))
-    many = min(calls_of_evaluations(shell, definition, MANY) for _ in range(3))
+    tries = (calls_of_evaluations(shell, definition, MANY) for _ in range(3))
 
-    assert many <= 1.1 * few
+    assert any(many <= 1.1 * few for many in tries)
