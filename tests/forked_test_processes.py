@@ -70,6 +70,11 @@ def import_test_files() -> None:
     if imports.has_failed:
         command = [word for word in sys.orig_argv if word != IMPORTS]
         os.execv(sys.executable, command)  # it keeps the socket for requests
+    # In a new clone, each test process would compute the characters of texts for two seconds.
+    # pytest must import Hypothesis first.
+    from hypothesis.internal import charmap
+
+    charmap.intervals_from_codec("utf-8")
 
 
 if __name__ == "__main__":
