@@ -15,6 +15,8 @@ SCHEDULES = "schedules"
 """Scope of the jobs of schedules, see `Sealing`."""
 MAX_SCHEDULES = 1_000
 """Schedules of one tenant. They have no end, so a tenant could fill Redis with them."""
+MAX_CHANGE_TRIES = 50
+"""Most tries of a user's change while supervisors change the same schedule."""
 _DONE, _TOO_MANY = 1, -1
 """Answers of `replace_schedule.lua`."""
 ADD_WITHIN_S = 600

@@ -15,6 +15,7 @@ from itertools import islice
 
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
+from handoff_queue.shared.store.schedules import MAX_CHANGE_TRIES
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError
@@ -23,7 +24,6 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.job_record import find_job_of_letter
-from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
 JOBS_AT_ONCE = 100
 LOOK_AGAIN_S = 0.2
@@ -118,7 +118,7 @@ def _remove_schedules(store: Store, tenant: str) -> int:
     """Remove the schedules of a tenant. A supervisor may change a schedule at the same time."""
     removed = 0
     for schedule in store.schedules.list_all(tenant):
-        for _ in range(MAX_TRIES):
+        for _ in range(MAX_CHANGE_TRIES):
             stored_schedule = store.schedules.find(tenant, schedule.name)
             if stored_schedule is None or store.schedules.remove(stored_schedule):
                 removed += stored_schedule is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from handoff_queue.shared.observability.telemetry import get_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.schedules import StoredSchedule
+from handoff_queue.shared.store.schedules import MAX_CHANGE_TRIES, StoredSchedule
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import suggest_name
 from handoff_queue.shared.types.audit import Actor, AuditAction
@@ -52,9 +52,6 @@ from handoff_queue.supervisor.client.schedule_decisions import (
     take_due_slots,
 )
 from handoff_queue.supervisor.client.submission import ANNOUNCE_AFTER_S, Submission, follow_on
-
-MAX_TRIES = 50
-"""Most tries of a user's change while supervisors change the same schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -
     """
 
     def remove() -> None:
-        for _ in range(MAX_TRIES):
+        for _ in range(MAX_CHANGE_TRIES):
             if store.schedules.remove(find_schedule(store, tenant, name)):
                 return
         raise _build_busy_error(name)
@@ -258,7 +255,7 @@ def _change_schedule(
     store: Store, tenant: str, name: str, change: Callable[[Schedule], Schedule]
 ) -> Schedule:
     """Change a schedule that supervisors may change at the same time. Return the new state."""
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_CHANGE_TRIES):
         stored_schedule = find_schedule(store, tenant, name)
         changed_schedule = change(stored_schedule.schedule)
         if store.schedules.replace(stored_schedule, changed_schedule):
