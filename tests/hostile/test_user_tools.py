@@ -254,6 +254,33 @@ def leave_processes(path: str, wait: bool) -> str:
     return "left"
 
 
+def trace_itself() -> str:
+    """Let a child trace this process and never wait for it."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        libc = ctypes.CDLL(None, use_errno=True)
+        seize = 0x4206
+        libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        refused = libc.ptrace(seize, os.getppid(), None, None)
+        os.write(writer, b"refused" if refused else b"traced")
+        signal.pause()
+    return os.read(reader, 20).decode()
+
+
+def leave_a_namespace() -> str:
+    """Leave a namespace of processes whose first process ends only after all others."""
+    new_user, new_processes = 0x10000000, 0x20000000
+    if ctypes.CDLL(None).unshare(new_user | new_processes) != 0:
+        return "no namespaces"
+    if os.fork() == 0:
+        os.setsid()
+        signal.pause()
+    if os.fork() == 0:
+        os._exit(0)
+    return "left"
+
+
 def environment() -> dict[str, str]:
     """Return all variables."""
     return dict(os.environ)
@@ -463,6 +490,15 @@ def test_no_process_of_a_call_outlives_the_call(
     pids = json.loads(path.read_text())
     assert len(set(pids)) == 4
     wait_until(lambda: all(map(is_gone, pids)), expected="the end of all processes")
+
+
+@pytest.mark.parametrize("name", ["trace_itself", "leave_a_namespace"])
+def test_a_call_that_delays_its_end_stops_no_other_call(tools: dict[str, Tool], name: str) -> None:
+    host = output_of(tools["host"])
+
+    assert observe(tools[name]).text != "traced"
+
+    assert [output_of(tools["host"]) for _ in range(2)] == [host, host]
 
 
 def test_a_fork_bomb_ends_at_the_limit_of_processes() -> None:

@@ -144,6 +144,10 @@ _OUTLIVE_PROCESSES = ("mq_open", "msgget", "semget", "shmget")
 """System calls that make memory or queues of the kernel which stay when all processes have ended.
 No limit of a process counts System V memory.
 """
+_NEVER_IN_A_TOOL = (*_OUTLIVE_PROCESSES, "ptrace")
+"""System calls that no process of a tool may use. A process that traces another one keeps it from
+its end.
+"""
 _ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
 """Lists of access rights in attributes are memory that no limit of a folder counts."""
 _ALLOWED_IN_PART = (*_BY_ARGUMENTS, *_OF_ONE_PROCESS, *_OF_SOME_PROCESSES, *_ATTRIBUTES)
@@ -200,14 +204,14 @@ def build_sandbox_filter() -> bytes:
 
 def build_own_process_filter() -> bytes:
     """Return a filter that lets a process change the limits and the priority of itself only. With a
-    limit of processor time, the kernel ends any process of the same user. It also refuses memory
-    and queues of the kernel that outlive all processes.
+    limit of processor time, the kernel ends any process of the same user. It also refuses the
+    calls of `_NEVER_IN_A_TOOL`.
 
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
     numbers = _get_call_numbers()
-    instructions = [*_build_beginning(), *_build_refusals(numbers, _OUTLIVE_PROCESSES)]
+    instructions = [*_build_beginning(), *_build_refusals(numbers, _NEVER_IN_A_TOOL)]
     for name in _OF_ONE_PROCESS:
         instructions += [
             (_EQUALS, 0, 4, numbers[name]),

@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 import traceback
 from base64 import b64encode
 from contextlib import suppress
@@ -60,8 +61,12 @@ from handoff_queue.workers.tools.user_tools import (
     read_entry_points,
 )
 
-_MAX_ROUNDS = 1_000
-"""Most rounds in which the host ends processes that start others."""
+_KILLED_WITHIN_S = 2.0
+"""Seconds that the processes which a call has left may take to end. Then the host goes on, and
+tries again at the end of the next call.
+"""
+_PAUSE_S = 0.001
+"""Seconds between two looks at processes that do not end at once."""
 
 
 class _ToolForks(ForkServerProcess):
@@ -86,23 +91,27 @@ class _ToolForks(ForkServerProcess):
 
     def _report_end(self, child: ForkedChild) -> None:
         self._kill(child)  # the group, whose leader has ended and is not yet waited for
-        super()._report_end(child)
         running = frozenset(child.pid for child in self._by_pidfd.values())
-        self._kill_orphans(running | self._of_the_files)
+        self._kill_orphans(running | self._of_the_files)  # an orphan may trace the child
+        super()._report_end(child)
 
     def _kill_orphans(self, spared: frozenset[int]) -> None:
         """Kill the children of this process that are not spared. They are processes without a
         parent, which have left the group of their call. The children of such a process become
         children of this process when it has ended.
+
+        This process waits for no orphan, because the first process of a process namespace ends
+        only after this process has reaped all others.
         """
-        for _ in range(_MAX_ROUNDS):
-            orphans = find_children() - spared
+        until = time.monotonic() + _KILLED_WITHIN_S
+        while orphans := find_children() - spared:
             for pid in orphans:
                 os.kill(pid, signal.SIGKILL)
-            for pid in orphans:
-                os.waitpid(pid, 0)
-            if not orphans:
+            reaped = [pid for pid in orphans if os.waitpid(pid, os.WNOHANG)[0]]
+            if time.monotonic() > until:
                 return
+            if not reaped:
+                time.sleep(_PAUSE_S)
 
 
 def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
