@@ -40,6 +40,7 @@ import urllib.request
 from handoff_queue import tool
 
 _SOCKET_OF_THE_IMPORT = socket.socket()
+_RING_OF_THE_IMPORT = ctypes.CDLL(None).syscall(425, 4, ctypes.create_string_buffer(120))
 _OTHER_NUMBERS = 0x40000000
 
 
@@ -112,6 +113,10 @@ def _io_uring(port, path, host):
     libc = ctypes.CDLL(None, use_errno=True)
     ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
     return "a ring" if ring >= 0 else os.strerror(ctypes.get_errno())
+
+
+def _ring_of_the_import(port, path, host):
+    return "a ring that has reached a socket" if _RING_OF_THE_IMPORT >= 0 else "no ring"
 
 
 def _x32(port, path, host):
@@ -203,6 +208,7 @@ OPEN_WAYS = (
 OTHER_WAYS = (
     "virtual_machine",
     "io_uring",
+    "ring_of_the_import",
     "x32",
     "name_server",
     "namespace_of_another",

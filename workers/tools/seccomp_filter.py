@@ -144,9 +144,10 @@ _OUTLIVE_PROCESSES = ("mq_open", "msgget", "semget", "shmget")
 """System calls that make memory or queues of the kernel which stay when all processes have ended.
 No limit of a process counts System V memory.
 """
-_NEVER_IN_A_TOOL = (*_OUTLIVE_PROCESSES, "ptrace")
-"""System calls that no process of a tool may use. A process that traces another one keeps it from
-its end.
+_NEVER_IN_A_TOOL = (*_OUTLIVE_PROCESSES, "io_uring_setup", "ptrace")
+"""System calls that no process of a tool may use. A ring of io_uring keeps sockets, so a call
+without a network could use a socket that its file has opened. A process that traces another one
+keeps it from its end.
 """
 _ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
 """Lists of access rights in attributes are memory that no limit of a folder counts."""
