@@ -241,6 +241,7 @@ MEMORY_OF_NO_PROCESS = (
     "9, 0, 4096, 3, 0x40022, -1, 0",  # the machine's pool of huge pages
     "157, 41, 0, 0, 0, 0",  # prctl: huge pages again
     "157, 41, 1, 2, 0, 0",  # the same, with an exception
+    "157, 78, 1, 16, 0, 0",  # prctl: a table of futexes, which may have 1 GB
     "72, 1, 1031, 1 << 16",  # fcntl: the size of a pipe
     "72, os.open('x', 0o102), 37, struct.pack('hhqqixxxx', 1, 0, 0, 1, 0)",  # a lock of no process
     "54, socket.socketpair()[0].detach(), 1, 7, struct.pack('i', 1 << 20), 4",  # SO_SNDBUF

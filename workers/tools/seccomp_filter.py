@@ -159,6 +159,8 @@ memory that belongs to no process.
 _FIRST_UNKNOWN = 463
 """The first number that is newer than this file. The last call of Linux 6.10 is 462."""
 Instruction = tuple[int, int, int, int]
+_FIRST_UNKNOWN_OPTION = 74
+"""The same for the options of prctl."""
 """Code, instructions to skip if true, and if false, and the operand."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -196,6 +198,7 @@ def build_sandbox_filter() -> bytes:
             *_refuse_anonymous_shared_memory(numbers),
             *_refuse_huge_pages(numbers),
             *_allow_tcp_and_udp_only(numbers),
+            *_refuse_newer_options(numbers),
             *_build_argument_refusal(numbers["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
             *_build_argument_refusal(numbers["fcntl"], _SECOND, _REFUSED_COMMANDS),
             *_build_argument_refusal(numbers["setsockopt"], _THIRD, _REFUSED_OPTIONS),
@@ -381,6 +384,19 @@ def _refuse_huge_pages(numbers: Mapping[str, int]) -> list[Instruction]:
 
 
 def _build_argument_refusal(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+def _refuse_newer_options(numbers: Mapping[str, int]) -> list[Instruction]:
+    """Return instructions that refuse options of prctl that this file does not know. With such an
+    option, a process of Linux 6.16 takes memory that belongs to no process, without a limit.
+    """
+    return [
+        (_EQUALS, 0, 4, numbers["prctl"]),
+        (_LOAD, 0, 0, _FIRST),
+        (_AT_LEAST, 0, 1, _FIRST_UNKNOWN_OPTION),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
     """Return instructions that refuse a call if an argument has one of these values."""
     last = len(values) - 1
     tests = [(_EQUALS, last - n, int(n == last), value) for n, value in enumerate(values)]
