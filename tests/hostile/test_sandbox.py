@@ -354,10 +354,10 @@ def test_memory_of_one_process_ends_at_its_limit() -> None:
     "child",
     [
         "hold()",
-        "os.setsid()\n        if os.fork() == 0: hold()\n        os._exit(0)",
+        "os.setpgid(0, 0)\n        if os.fork() == 0: hold()\n        os._exit(0)",
         "threading.Thread(target=hold_alone).start()\n        end_first_thread()",
     ],
-    ids=["children", "orphans in sessions of their own", "children without their first thread"],
+    ids=["children", "orphans in groups of their own", "children without their first thread"],
 )
 def test_memory_of_all_processes_together_ends_at_the_limit(child: str) -> None:
     code = (
@@ -416,6 +416,12 @@ for policy in (os.SCHED_FIFO, os.SCHED_RR):
 
     lowered = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
     assert run(code).stdout.split() == [str(lowered), *["refused"] * 5]
+
+
+def test_code_makes_no_session_because_each_session_has_its_own_share_of_the_processor() -> None:
+    code = "import os\nif os.fork() == 0:\n    os.setsid()\nelse:\n    os.wait()\n"
+
+    assert "PermissionError" in run(code).stderr
 
 
 def test_a_process_has_no_huge_pages_and_is_the_first_to_end_without_memory() -> None:
@@ -605,7 +611,7 @@ def test_no_process_outlives_the_run() -> None:
     code = (
         "import ctypes, os, signal\n"
         "if os.fork() == 0:\n"
-        "    os.setsid()\n"
+        "    os.setpgid(0, 0)\n"
         f"    ctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0)\n"
         "    open('outputs/begun', 'w')\n"
         "    signal.pause()\n"

@@ -92,7 +92,7 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,
+        process_group=0,
     ) as process:
         ready = selectors.DefaultSelector()
         ready.register(process.stdout, selectors.EVENT_READ, "stdout")  # type: ignore[arg-type]

@@ -110,6 +110,7 @@ _BY_NAME: dict[str, tuple[int, int | None]] = {
     "semget": (64, 190),
     "setns": (308, 268),
     "setpriority": (141, 140),
+    "setsid": (112, 157),
     "setsockopt": (54, 208),
     "setxattr": (188, 5),
     "shmget": (29, 194),
@@ -154,13 +155,13 @@ _ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
 _ALLOWED_IN_PART = (*_BY_ARGUMENTS, *_OF_ONE_PROCESS, *_OF_SOME_PROCESSES, *_ATTRIBUTES)
 _NEVER_IN_A_SANDBOX = tuple(name for name in _BY_NAME if name not in _ALLOWED_IN_PART)
 """System calls that plain programs do not need. They reach far into the kernel, or they keep
-memory that belongs to no process.
+memory that belongs to no process. A new session has its own share of the processor (autogroup).
 """
 _FIRST_UNKNOWN = 463
 """The first number that is newer than this file. The last call of Linux 6.10 is 462."""
-Instruction = tuple[int, int, int, int]
 _FIRST_UNKNOWN_OPTION = 74
 """The same for the options of prctl."""
+Instruction = tuple[int, int, int, int]
 """Code, instructions to skip if true, and if false, and the operand."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -197,8 +198,8 @@ def build_sandbox_filter() -> bytes:
             *_refuse_user_namespaces(numbers),
             *_refuse_anonymous_shared_memory(numbers),
             *_refuse_huge_pages(numbers),
-            *_allow_tcp_and_udp_only(numbers),
             *_refuse_newer_options(numbers),
+            *_allow_tcp_and_udp_only(numbers),
             *_build_argument_refusal(numbers["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
             *_build_argument_refusal(numbers["fcntl"], _SECOND, _REFUSED_COMMANDS),
             *_build_argument_refusal(numbers["setsockopt"], _THIRD, _REFUSED_OPTIONS),
@@ -383,7 +384,6 @@ def _refuse_huge_pages(numbers: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _build_argument_refusal(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
 def _refuse_newer_options(numbers: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse options of prctl that this file does not know. With such an
     option, a process of Linux 6.16 takes memory that belongs to no process, without a limit.
@@ -397,6 +397,7 @@ def _refuse_newer_options(numbers: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
+def _build_argument_refusal(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
     """Return instructions that refuse a call if an argument has one of these values."""
     last = len(values) - 1
     tests = [(_EQUALS, last - n, int(n == last), value) for n, value in enumerate(values)]
