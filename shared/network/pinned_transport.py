@@ -26,8 +26,6 @@ REQUEST_ERRORS = (
 """Errors of an exchange over `PinnedTransport`, with `AddressRefused`."""
 _CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
-_MAX_ADDRESSES = 3
-"""Addresses of a host that are tried."""
 MAX_HEAD_BYTES = 262_144
 """Most bytes of a server before its response begins. The parser takes a head of 102,400 bytes, and
 reads 65,536 bytes at once.
@@ -166,7 +164,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
         addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
-        for address in addresses[:_MAX_ADDRESSES]:
+        for address in addresses:
             connect_s = self._deadline.compute_remaining_s(min(timeout or _CONNECT_S, _CONNECT_S))
             try:
                 stream = self._sockets.connect_tcp(

@@ -8,6 +8,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
 
+MAX_ADDRESSES = 3
+"""Most addresses of a host that are tried. Without a limit, a name server with many addresses that
+do not answer could hold a thread for hours.
+"""
 Address = IPv4Address | IPv6Address
 Policy = Callable[[Address], bool]
 """Function that returns whether an address may be reached."""
@@ -98,7 +102,7 @@ def only_hosts(resolver: Resolver, hosts: Sequence[str]) -> Resolver:
 
 
 def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
-    """Return the addresses of a host after a check of each. A single refused address refuses
+    """Return the first addresses of a host after a check of all. A single refused address refuses
     the host, because a public address next to it could serve to avoid the check.
 
     Raises:
@@ -112,4 +116,4 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
         verdicts = []
     if not verdicts or not all(verdicts):
         raise AddressRefused(f"{host} is not on the public internet")
-    return addresses
+    return addresses[:MAX_ADDRESSES]

@@ -419,3 +419,17 @@ def test_interim_responses_without_end_cut_the_connection(
     assert answer.startswith(b"HTTP/1.1 103 Early Hints")
     assert len(answer) <= 262_144
     assert not answer.endswith(b"end")
+
+
+def test_the_proxy_tries_three_addresses_of_a_host(host: Host) -> None:
+    addresses = ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1"]  # the server has the last one
+    network = Network(lambda _host, _port: addresses, lambda _address: True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    proxy = NetworkProxy(listener, "tool", CallNetwork(((HOST,),), network))
+    head = f"GET http://{host.name}/ HTTP/1.1\r\nHost: {host.name}\r\n\r\n"
+    try:
+        answer = answer_to(listener.getsockname(), head.encode())
+    finally:
+        proxy.close()
+
+    assert answer.startswith(b"HTTP/1.1 502")

@@ -27,8 +27,6 @@ from handoff_queue.workers.tools.mcp.response_size_limit import (
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
-_MAX_ADDRESSES = 3
-"""Most addresses of a host that are tried."""
 _CHARSETS = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
@@ -124,7 +122,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         addresses = await asyncio.to_thread(
             check_addresses, host, port, resolve_with_system, self._policy
         )
-        for address in addresses[:_MAX_ADDRESSES]:
+        for address in addresses:
             try:
                 stream = await self._sockets.connect_tcp(
                     address,
