@@ -19,7 +19,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
 from handoff_queue.shared.providers.anthropic.request import Option, build_request
-from handoff_queue.shared.providers.anthropic.stream import PartialReply
+from handoff_queue.shared.providers.anthropic.stream import PartialReply, check_word
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
 from handoff_queue.shared.types.errors import ModelError, ModelRejected, ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT
@@ -194,7 +194,7 @@ def _check_batch_id(value: object) -> str:
 
 def _parse_outcome(result: dict[str, Any], model: str) -> BatchOutcome:
     """Return the outcome in the `result` of one request."""
-    kind = result["type"]
+    kind = check_word(result["type"])
     if kind != "succeeded":
         return BatchOutcome(why=f"{kind}{_describe_error(result)}")
     partial_reply = PartialReply(model, NO_RATE_LIMITS)

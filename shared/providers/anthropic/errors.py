@@ -28,7 +28,7 @@ from handoff_queue.shared.providers.anthropic.rate_limit_headers import (
     parse_retry_after_s,
 )
 from handoff_queue.shared.settings.http_values import find_proxy
-from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
+from handoff_queue.shared.text.unicode_text import replace_lone_surrogates, replace_unprintable
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelBusy,
@@ -412,7 +412,7 @@ def convert_error_event(data: str) -> ModelError:
     kind = ""
     if isinstance(inner, dict):
         kind = str(inner.get("type") or inner.get("code") or "")
-    kind = replace_lone_surrogates(" ".join(kind.split()))
+    kind = replace_unprintable(replace_lone_surrogates(" ".join(kind.split())))
     return _convert_stream_event_error(kind, _get_message(body))
 
 
@@ -450,7 +450,7 @@ def _get_message(body: Any) -> str:
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     line = replace_lone_surrogates(" ".join(message.split()))
-    return ": " + redact(line)[:MAX_MODEL_ERROR_CHARS]
+    return ": " + replace_unprintable(redact(line)[:MAX_MODEL_ERROR_CHARS])
 
 
 def _find_first_message(error: Mapping[str, Any]) -> Any:

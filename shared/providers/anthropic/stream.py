@@ -181,7 +181,7 @@ class PartialReply:
             case "message_start":
                 message = event.get("message") or {}
                 self.has_started = True
-                self.model = _check_word(message.get("model")) or self.model
+                self.model = check_word(message.get("model")) or self.model
                 self._update_usage(message)
                 # It is not final, and the end of the reply may have no usage.
                 self.usage.pop("output_tokens", None)
@@ -191,7 +191,7 @@ class PartialReply:
                 self._apply_delta(self._check_place(event["index"]), event["delta"])
             case "message_delta":
                 delta = event.get("delta") or {}
-                self.stop_reason = _check_word(delta.get("stop_reason")) or self.stop_reason
+                self.stop_reason = check_word(delta.get("stop_reason")) or self.stop_reason
                 self._update_usage(event)
             case "message_stop":
                 self.is_over = True
@@ -217,8 +217,8 @@ class PartialReply:
         with self._lock:
             self.event_count += 1
             self.has_started = self.is_over = True
-            self.model = _check_word(message.get("model")) or self.model
-            self.stop_reason = _check_word(message.get("stop_reason"))
+            self.model = check_word(message.get("model")) or self.model
+            self.stop_reason = check_word(message.get("stop_reason"))
             self._update_usage(message)
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
@@ -384,7 +384,12 @@ def _check_text(value: object) -> str:
     return value
 
 
-def _check_word(value: object) -> str | None:
+def check_word(value: object) -> str | None:
+    """Return a word of the server in at most `_MAX_WORD_CHARS` characters that can be printed.
+
+    Raises:
+        TypeError: the value is not a text.
+    """
     if value is None:
         return None
     return replace_unprintable(replace_lone_surrogates(_check_text(value)[:_MAX_WORD_CHARS]))

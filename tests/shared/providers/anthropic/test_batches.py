@@ -186,6 +186,25 @@ def test_an_answer_that_is_not_a_batch_counts_as_no_answer(body: str) -> None:
             model.batches.retrieve("msgbatch_1")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "\x1b[2J" + "x" * 5_000},
+        {"type": "x", "error": {"message": "\x1b[2J" + "y " * 5_000}},
+    ],
+    ids=["end", "error"],
+)
+def test_the_reason_of_a_batch_without_a_reply_is_a_short_text(fields: dict[str, object]) -> None:
+    body = json.dumps({"custom_id": "one", "result": fields})
+    with server_of_json(body) as raw, model_at(raw.url) as model:
+        assert model.batches is not None
+        outcome = model.batches.fetch_outcome("msgbatch_1", "one", "some-model")
+
+    assert outcome is not None
+    assert len(outcome.why) < 1_000
+    assert outcome.why.isprintable()
+
+
 @pytest.mark.parametrize("name", [".", "..", ""])
 def test_the_id_of_a_batch_names_no_other_path_of_the_server(name: str) -> None:
     """A worker may write any id, and supervisors cancel the batch with their key."""
