@@ -137,7 +137,7 @@ class ServedRun:
 
 
 def short_run(script: Script | None = None, **rest: Any) -> ServedRun:
-    """Return a run of 13 records for a small window, with a summary after nine of them."""
+    """Return a run of 13 records for a small window, and a summary after the ninth record."""
     return ServedRun(
         script or of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW), SHORT_WINDOW, **rest
     )
