@@ -193,17 +193,19 @@ class FoldedText:
         """Return the span of a passage of which the quote has only the first and the last words.
         An ellipsis is between them, as in "Three pumps ... in 2019".
 
-        Return None if no paragraph has such a passage, or if there are several.
+        Return None if no paragraph has such a passage, or if there are several with different
+        words. Of equal passages, return the first.
         """
         begin, ellipsis, end = _split_at_ellipsis(quote)
         begin, end = _fold_quote(begin), _fold_quote(end)
         if not ellipsis or min(map(_count_letters, (begin, end))) < _MIN_SIDE_CHARS:
             return None
-        spans = list(islice(self._iterate_passages(begin, end), 2))
+        spans = list(self._iterate_passages(begin, end))
         with_other_case = _with_other_first_case(begin)
         if not spans and with_other_case is not None:
-            spans = list(islice(self._iterate_passages(with_other_case, end), 2))
-        if len(spans) == 1:
+            spans = list(self._iterate_passages(with_other_case, end))
+        texts = {tuple(self.text[span.start : span.end].split()) for span in spans}
+        if len(texts) == 1:
             return spans[0]
         return None
 

@@ -311,6 +311,12 @@ def test_a_passage_is_as_short_as_possible() -> None:
     assert passage("Three pumps ... in 2018.") == "Three pumps of 30 kW were sold in 2018."
 
 
+def test_of_equal_passages_the_first_is_found() -> None:
+    sentence = "Requests for a change go to the office."
+    text = f"# Rules\n\nIt is so. {sentence}\n\n# Again\n\nRequests for a change go\nto the office."
+    assert passage("Requests for ... the office.", text) == sentence
+
+
 @pytest.mark.parametrize(
     "quote",
     [
@@ -335,7 +341,7 @@ def test_a_passage_is_as_short_as_possible() -> None:
         "a part of the first word",
         "a part of the last word",
         "two paragraphs",
-        "two passages",
+        "two different passages",
     ],
 )
 def test_other_words_with_a_gap_quote_nothing(quote: str) -> None:
