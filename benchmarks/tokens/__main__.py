@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from benchmarks.arguments import filter_names, parse_not_negative
 from benchmarks.fleets import BENCH, ROOT
 from benchmarks.tokens import scripts, this_project
-from benchmarks.tokens.by_hand import AGENT, WORKERS, WRITER, Loop
+from benchmarks.tokens.by_hand import AUTHOR, RESEARCHER, Loop
 from benchmarks.tokens.estimate import PartOf
 from benchmarks.tokens.jobs import list_jobs
 from benchmarks.tokens.prompt_cache import MIN_TOKENS
@@ -59,6 +59,8 @@ class ComparedSystem:
     has_review: bool = False
     has_target: bool = False
     """True for the rows that the targets are for."""
+    checks_claims: bool = False
+    """True if each answer names the quote of each statement in a form that code has checked."""
     package: str = ""
     """Folder of the package in `.venv/bench` that the row needs."""
 
@@ -93,19 +95,24 @@ def _make_this_project(
         is_this_project=True,
         has_review=has_review and mode is not Mode.SINGLE,
         has_target=runner is None,
+        checks_claims=True,
     )
 
 
 def _make_own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
-    """Return the row with the instructions and the tool of the agents that are written by hand."""
+    """Return the row with the tool and the tasks of the agents that are written by hand. This
+    project adds the rules for the form of an answer.
+    """
     tools_line = "tools: [read_document]"
-    files = {"assistant": this_project.format_specialist("assistant", AGENT, tools_line)}
+    files = {"assistant": this_project.format_specialist("assistant", RESEARCHER, tools_line)}
     name = "this project, single, own specialist"
     if mode is Mode.TEAM:
         files = {
-            "worker": this_project.format_specialist("worker", WORKERS, tools_line),
+            "worker": this_project.format_specialist(
+                "worker", f"{scripts.WORKER} {RESEARCHER}", tools_line
+            ),
             "author": this_project.format_specialist(
-                "author", WRITER, "tools: []", "claims: false"
+                "author", AUTHOR, "tools: []", "claims: false"
             ),
         }
         name = OWN_TEAM
@@ -123,6 +130,7 @@ def _make_own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSys
         is_this_project=True,
         has_review=has_review and mode is Mode.TEAM,
         has_target=True,
+        checks_claims=True,
     )
 
 
@@ -142,14 +150,18 @@ def _make_hand_written(
     return ComparedSystem(name, script, run, is_team=is_team, has_review=has_review)
 
 
-def _make_with_documents() -> ComparedSystem:
+def _make_with_documents(*, has_claims: bool) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=False)
-        return list(map(loop.run_with_documents, list_jobs()))
+        run_one = loop.run_with_claims if has_claims else loop.run_with_documents
+        return list(map(run_one, list_jobs()))
 
-    return ComparedSystem(
-        "by hand, one agent, documents in the prompt", scripts.answer_as_one_agent, run
-    )
+    name = "by hand, one agent, documents in the prompt"
+    script = scripts.answer_as_one_agent
+    if has_claims:
+        name += ", checked claims"
+        script = scripts.answer_with_claims
+    return ComparedSystem(name, script, run, checks_claims=has_claims)
 
 
 def _make_other_framework(
@@ -185,7 +197,8 @@ SYSTEMS = (
     _make_this_project(Mode.TEAM, "agent-sdk"),
     _make_hand_written(is_team=False, has_cache=False),
     _make_hand_written(is_team=False, has_cache=True),
-    _make_with_documents(),
+    _make_with_documents(has_claims=False),
+    _make_with_documents(has_claims=True),
     _make_hand_written(is_team=True, has_cache=False),
     _make_hand_written(is_team=True, has_cache=True),
     _make_hand_written(is_team=True, has_cache=False, has_review=True),
@@ -274,7 +287,8 @@ def format_table_of_parts(rows: Iterable[MeasuredRow]) -> list[str]:
 
 def format_targets(rows: Sequence[MeasuredRow]) -> list[str]:
     """Return the lines of the targets, as far as the rows allow it. A row is compared with other
-    systems of its kind: one agent, a team, or a team with a review.
+    systems of its kind: one agent, a team, or a team with a review. Each row of this project is
+    also compared with those whose claims are checked, too.
     """
     lines: list[str] = []
     by_name = {row.system.name: row for row in rows}
@@ -283,11 +297,10 @@ def format_targets(rows: Sequence[MeasuredRow]) -> list[str]:
             continue
         others = [other for other in rows if _are_comparable(row.system, other.system)]
         if others:
-            cheapest = min(others, key=lambda other: other.usd)
-            lines.append(
-                f"{row.system.name} costs {row.usd / cheapest.usd:.2f} times the cheapest other"
-                f" system of its kind ({cheapest.system.name}); the target is at most 1"
-            )
+            lines.append(_compare_with_cheapest(row, others, "system of its kind"))
+        others = [other for other in others if other.system.checks_claims]
+        if others:
+            lines.append(_compare_with_cheapest(row, others, "one whose claims code checks"))
         hand = by_name.get(HAND_REVIEWED if row.system.has_review else HAND)
         if hand and row.system.is_team and row.system.name in TEAM_ROWS:
             usage, tokens_by_hand = row.spending.usage, hand.spending.usage.total_tokens
@@ -298,6 +311,19 @@ def format_targets(rows: Sequence[MeasuredRow]) -> list[str]:
                 f" without its reads from the cache; the target is at most {MAX_OF_HAND}"
             )
     return lines
+
+
+def _compare_with_cheapest(row: MeasuredRow, others: Sequence[MeasuredRow], kind: str) -> str:
+    """Return the line of the target in money.
+
+    Args:
+        kind: words for the kind of the other systems.
+    """
+    cheapest = min(others, key=lambda other: other.usd)
+    return (
+        f"{row.system.name} costs {row.usd / cheapest.usd:.2f} times the cheapest other {kind}"
+        f" ({cheapest.system.name}); the target is at most 1"
+    )
 
 
 def _are_comparable(project: ComparedSystem, other: ComparedSystem) -> bool:

@@ -14,23 +14,52 @@ import anthropic
 from benchmarks.tokens.jobs import Job
 from benchmarks.tokens.scripts import PASSED, WORKER
 
-_TASK = "You are a research assistant. Answer the request from the documents."
+RESEARCHER = "You are a research assistant. Answer the request from the documents."
 _FORM = (
     "Give the source and a verbatim quote for each fact, as footnotes. Say so if the documents do"
     " not contain a fact. Answer in Markdown."
 )
-AGENT = f"{_TASK} Read a document with the tool before you use it. {_FORM}"
-READER = f"{_TASK} {_FORM}"
+AGENT = f"{RESEARCHER} Read a document with the tool before you use it. {_FORM}"
+READER = f"{RESEARCHER} {_FORM}"
 """Instructions of the agent that has the documents in its prompt, and no tool."""
+CLAIMANT = (
+    f"{RESEARCHER} Write `answer` in Markdown. Each statement of fact ends with the id of its"
+    " claim: [c1]. A claim has the path of a document and a verbatim quote. If the documents do not"
+    " contain a fact, say so, and the status is partial."
+)
+"""Instructions of the agent whose claims code checks."""
+CLAIMED_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "string", "enum": ["ok", "partial", "failed"]},
+        "answer": {"type": "string"},
+        "claims": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "source": {"type": "string"},
+                    "quote": {"type": "string"},
+                },
+                "required": ["id", "source", "quote"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["status", "answer", "claims"],
+    "additionalProperties": False,
+}
+"""JSON Schema of an answer that has what a result of this project has: a status, and claims with
+sources.
+"""
 ORCHESTRATOR = (
     "You plan the work of a team. Split the request into tasks that can be done independently, one"
     " for each document. Answer with a JSON array of tasks, each a string with the objective, the"
     " document and the form of the result, and with nothing else."
 )
-WRITER = (
-    "You write one answer to the request from the reports of several workers. Add no facts. Keep"
-    " the footnotes with sources and quotes. Answer in Markdown."
-)
+AUTHOR = "You write one answer to the request from the reports of several workers. Add no facts."
+WRITER = f"{AUTHOR} Keep the footnotes with sources and quotes. Answer in Markdown."
 REVIEWER = (
     "You review the answer of a team. Compare it with the request and the reports of the workers:"
     " every statement needs a source whose quote supports it, and every part of the request needs"
@@ -70,10 +99,24 @@ class Loop:
 
     def run_with_documents(self, job: Job) -> str:
         """Return the answer of one agent that has the documents in its prompt, and no tool."""
-        texts: list[str] = []
-        for path, text in job.documents.items():
-            texts.append(f'<document path="{path}">\n{text.decode()}\n</document>')
-        return self._run(READER, "\n\n".join([*texts, job.request]), {})
+        return self._run(READER, _join_documents(job), {})
+
+    def run_with_claims(self, job: Job) -> str:
+        """Return the answer of the same agent with claims, whose marks and quotes code checks.
+
+        Raises:
+            ValueError: the answer has no mark of a claim, or a document does not have its quote.
+        """
+        answer_format = {"format": {"type": "json_schema", "schema": CLAIMED_ANSWER}}
+        options = {"output_config": answer_format}
+        result = json.loads(self._run(CLAIMANT, _join_documents(job), {}, options))
+        lines = [result["answer"]]
+        for claim in result["claims"]:
+            document = job.documents[claim["source"]].decode()
+            if f"[{claim['id']}]" not in result["answer"] or claim["quote"] not in document:
+                raise ValueError(f"not proven: {claim}")
+            lines.append(f'{claim["source"]}: "{claim["quote"]}"')
+        return "\n".join(lines)
 
     def run_team(self, job: Job, *, has_review: bool = False) -> str:
         """Return the answer of a team.
@@ -93,8 +136,14 @@ class Loop:
                 raise RuntimeError(f"the review of the script was {verdict!r}")
         return answer
 
-    def _run(self, system: str, task: str, documents: Mapping[str, bytes]) -> str:
-        options = {**self._options, "system": system}
+    def _run(
+        self,
+        system: str,
+        task: str,
+        documents: Mapping[str, bytes],
+        more_options: Mapping[str, Any] | None = None,
+    ) -> str:
+        options = {**self._options, "system": system, **(more_options or {})}
         if documents:
             options["tools"] = [READ_DOCUMENT]
         messages: list[Any] = [{"role": "user", "content": task}]
@@ -112,6 +161,13 @@ class Loop:
                     )
             messages.append({"role": "user", "content": results})
         raise RuntimeError("the agent did not end")
+
+
+def _join_documents(job: Job) -> str:
+    texts: list[str] = []
+    for path, text in job.documents.items():
+        texts.append(f'<document path="{path}">\n{text.decode()}\n</document>')
+    return "\n\n".join([*texts, job.request])
 
 
 def _with_paths(request: str, job: Job) -> str:

@@ -64,6 +64,17 @@ def answer_as_one_agent(request: Json) -> Reply:
     return _read_and_answer(request, find_parts(join_messages(request)))
 
 
+def answer_with_claims(request: Json) -> Reply:
+    """Reply to `by_hand.run_with_claims`."""
+    parts = find_parts(join_messages(request))
+    output, claims = _write_answer(request, parts)
+    proofs: list[Json] = []
+    for claim in claims:
+        (source,) = claim["sources"]
+        proofs.append({"id": claim["id"], **source})
+    return json_reply({"status": "ok", "answer": output, "claims": proofs})
+
+
 def answer_as_hand_written_team(request: Json) -> Reply:
     """Reply to the agents of `by_hand.run_team`."""
     (system,) = list_system_texts(request)
@@ -154,7 +165,13 @@ def _build_specialist_reply(request: Json, text: str, properties: Json) -> Reply
     unread = _find_unread_parts(request, parts)
     if unread:
         return _build_reading_reply(request, unread)
-    sections = []
+    output, claims = _write_answer(request, parts)
+    return _build_result(output, claims, properties)
+
+
+def _write_answer(request: Json, parts: Sequence[Part]) -> tuple[str, list[Json]]:
+    """Return the answer about some parts with the marks of its claims, and the claims."""
+    sections: list[str] = []
     claims: list[Json] = []
     for part in parts:
         first = len(claims)
@@ -163,7 +180,7 @@ def _build_specialist_reply(request: Json, text: str, properties: Json) -> Reply
             lines.append(f"- {fact.statement} [c{number}]")
             claims.append(_build_claim(f"c{number}", part, fact, request))
         sections.append("\n".join(lines))
-    return _build_result("\n\n".join(sections), claims, properties)
+    return "\n\n".join(sections), claims
 
 
 def _build_result(output: str, claims: Sequence[Json], properties: Json) -> Reply:

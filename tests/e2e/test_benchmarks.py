@@ -42,7 +42,7 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
     assert all(float(figure) > 0 for _, _, _, *figures in lines for figure in figures[:3])
 
 
-def test_the_table_of_tokens_has_a_line_for_the_agent_by_hand(
+def test_the_table_of_tokens_has_a_line_for_each_agent_by_hand(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks.tokens", "--rows", "by hand, one agent"])
@@ -50,8 +50,10 @@ def test_the_table_of_tokens_has_a_line_for_the_agent_by_hand(
     compare_tokens()
 
     output = capsys.readouterr().out.splitlines()
-    rows = [line.split(" | ") for line in output if line.startswith("| by hand, one agent | ")]
-    assert int(rows[0][2].replace(",", "")) > 0, "the input tokens"
+    for variant in ("", ", documents in the prompt", ", documents in the prompt, checked claims"):
+        name = f"| by hand, one agent{variant} | "
+        rows = [line.split(" | ") for line in output if line.startswith(name)]
+        assert int(rows[0][2].replace(",", "")) > 0, "the input tokens"
 
 
 def test_the_tokens_of_this_project_with_built_in_specialists_are_counted() -> None:
