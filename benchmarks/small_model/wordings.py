@@ -37,7 +37,7 @@ QUESTIONS = {
     "faiss.md": "Under which licence is FAISS released?",
     "hnsw.md": "Who described HNSW, and in which year?",
 }
-_SECOND_NOTE = '\n[c2] "Its first five words are ... and its last five words."'
+_SECOND_NOTE = '\n[c2] "Its first three ... last three words."'
 _TEMPLATE = f'[c1] path or URL: "A sentence."{_SECOND_NOTE}'
 _EXAMPLE = (
     "The station has three pumps. [c1]\n<notes>\n"

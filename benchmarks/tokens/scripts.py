@@ -26,7 +26,7 @@ from handoff_queue.testing.replies import (
 WRITE = "Write the whole answer to the request from the results of the other steps:"
 """Beginning of the task of the step that writes the answer."""
 READ = "read_document"
-ABRIDGED = "to its first five and its last five"
+ABRIDGED = "to its first three and its last three"
 """Words of this project's rule for quotes."""
 PARTS = "names subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
@@ -242,9 +242,9 @@ def _build_claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
 
 def _shorten_quote(sentence: str) -> str:
     words = sentence.split()
-    if len(words) <= 12:
+    if len(words) <= 8:
         return sentence
-    return f"{' '.join(words[:5])} ... {' '.join(words[-5:])}"
+    return f"{' '.join(words[:3])} ... {' '.join(words[-3:])}"
 
 
 def _build_plan(job: Job, properties: Json) -> Json:

@@ -31,7 +31,7 @@ Your last message is one JSON object and nothing else. It has `status`, `output`
 - A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text
 CLAIM_RULES = """\
 - `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "A sentence."}]}. The statement in the output ends with its mark: [c1].
-- A quote is a sentence, letter by letter. Shorten a sentence of more than 12 words to its first five and its last five: "Its first five words are ... and its last five words." A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
+- A quote is a sentence, letter by letter. Shorten a sentence of more than 8 words to its first three and its last three: "Its first three ... last three words." A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
 - Give a claim a `text` only if no sentence of the output states it."""  # noqa: E501 - lines of a text
 """Rules for specialists that prove their statements."""
 VALUE_RULE = """\
@@ -43,10 +43,10 @@ MARKDOWN_RULES = """\
 
 Answer with the work itself in Markdown, never with a report about it."""
 NOTE_RULES = """\
-A statement of fact ends with a mark. Notes at the end prove it with a sentence of the source, letter by letter. Shorten a sentence of more than 12 words to its first five and its last five:
+A statement of fact ends with a mark. Notes at the end prove it with a sentence of the source, letter by letter. Shorten a sentence of more than 8 words to its first three and its last three:
 <notes>
 [c1] path or URL: "A sentence."
-[c2] "Its first five words are ... and its last five words."
+[c2] "Its first three ... last three words."
 </notes>"""  # noqa: E501 - lines of a text
 """Rules for specialists that prove their statements. Code finds the whole sentence. A note without
 a source has the source of the note before.

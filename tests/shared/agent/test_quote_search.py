@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -15,6 +16,8 @@ from handoff_queue.shared.agent.quote_search import (
     QuoteSpan,
 )
 from tests.machine_pace import measure
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 characters = st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd"))
 words = st.lists(
@@ -309,6 +312,20 @@ def test_a_passage_without_spaces_is_found() -> None:
 
 def test_a_passage_is_as_short_as_possible() -> None:
     assert passage("Three pumps ... in 2018.") == "Three pumps of 30 kW were sold in 2018."
+
+
+@pytest.mark.slow
+def test_sentences_of_documents_are_found_by_their_first_three_and_last_three_words() -> None:
+    """The rules for answers ask for these words of a long sentence."""
+    for path in (EXAMPLES / "vector-databases").glob("*.md"):
+        text = path.read_text()
+        folded = FoldedText(text)
+        for sentence in re.findall(r"(?:^|(?<=[.] ))[A-Z][^\n#]*?[.](?= |$)", text, re.MULTILINE):
+            words = sentence.split()
+            if len(words) > 8:
+                span = folded.find_passage(" ".join([*words[:3], "...", *words[-3:]]))
+                assert span is not None, sentence
+                assert text[span.start : span.end] == sentence
 
 
 def test_of_equal_passages_the_first_is_found() -> None:
