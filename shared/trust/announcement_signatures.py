@@ -18,6 +18,10 @@ VALID_FOR_S = 60.0
 """Seconds for which a signed announcement is valid. Clocks of hosts do not count: both ends use
 Redis's clock.
 """
+MAX_TIME_DIGITS = 12
+"""Digits of the largest time, in Unix seconds. A worker that was taken over may sign any number,
+and no float holds a number of 400 digits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def read_announcement(trust: Trust, stored_form: str | bytes, now: float) -> Sig
         raise UntrustedMessage("it has no signature")
     fields = json.loads(stored_form)
     at, signature = fields.get("at"), fields.get("signature")
-    if not isinstance(text, str) or not isinstance(at, str) or not at.isdecimal():
+    is_time = isinstance(at, str) and at.isdecimal() and len(at) <= MAX_TIME_DIGITS
+    if not isinstance(text, str) or not is_time:
         raise UntrustedMessage("it has no signature")
     signer = trust.check(Right.ANNOUNCE, signature, at, text, again=True)
     if abs(now - int(at)) > VALID_FOR_S:

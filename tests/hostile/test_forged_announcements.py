@@ -15,6 +15,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.announcement_signatures import VALID_FOR_S, sign_announcement
 from handoff_queue.shared.trust.key_files import find_private_key_file, make_keys, rotate_key
+from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -156,6 +157,25 @@ def test_an_old_announcement_does_not_count_again(store: Store, keys: Path) -> N
     old = sign_announcement(worker, announcement("w1"), then)
     store.connection.redis.set(redis_keys.worker("researcher", "w1"), old, ex=60)
     assert served(store.connection, keys) == {}
+
+
+@pytest.mark.parametrize("digits", [400, 5_000], ids=["no float", "no whole number"])
+def test_an_announcement_at_an_endless_time_hides_no_other_announcement(
+    store: Store, keys: Path, digits: int
+) -> None:
+    """Each evaluation of each job raised OverflowError."""
+    announce(store.connection, trust_of(keys, "worker-researcher"), announcement("w1"))
+    attacker = trust_of(keys, "worker-analyst")
+    announce(store.connection, attacker, announcement("a1", "analyst"))
+    text, at = announcement("a1", "analyst").to_json(), "9" * digits
+    signature = attacker.sign(Right.ANNOUNCE, at, text)
+    endless = json.dumps({"announcement": text, "at": at, "signature": signature})
+    store.connection.redis.set(redis_keys.worker("analyst", "a1"), endless, ex=ANNOUNCED_FOR_S)
+
+    assert list(served(store.connection, keys)) == ["researcher"]
+    supervisor = PresenceStore(store.connection, trust_of(keys, "supervisor"))
+    (refused,) = supervisor.read_refused_announcements()
+    assert (refused.worker, refused.reason) == ("a1", "it has no signature")
 
 
 def test_many_processes_with_one_key_have_one_vote(store: Store, keys: Path) -> None:
