@@ -128,9 +128,12 @@ def read_ends_of(
 
 
 def parse_end(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
-    """Return the end of a handoff from the fields of its hash; None: it has not ended."""
-    if fence and version and version.isdigit():
-        return HandoffEnd(fence.decode(errors="replace"), int(version))
+    """Return the end of a handoff from the fields of its hash; None: it has not ended, or a worker
+    has written a version that no journal has.
+    """
+    number = parse_figure(version)
+    if fence and number is not None:
+        return HandoffEnd(fence.decode(errors="replace"), number)
     return None
 
 

@@ -68,6 +68,30 @@ def test_a_job_whose_worker_asks_with_an_endless_wait_can_be_cancelled(
     assert isinstance(refused.event, EventRefused)
 
 
+@pytest.mark.slow
+def test_a_job_with_an_endless_version_in_the_state_of_a_handoff_can_be_cancelled(
+    signed: SignedSystem,
+) -> None:
+    """Each evaluation of the job raised ValueError, so the job never ended."""
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    issued = wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    assert issued is not None
+    redis = signed.store.connection.redis
+    state = {"state": "done", "fence": "x", "end_version": "9" * 5_000}
+    redis.hset(keys.handoff(job_id, GENERALIST, issued.handoff_id), mapping=state)
+    at = int(signed.store.connection.now() * 1000)
+    text = json.dumps({"type": "handoff_finished", "handoff_id": issued.handoff_id})
+    redis.rpush(keys.log(job_id), f"{at} {text.replace(' ', '')}")
+
+    signed.jobs.cancel(job_id)
+    ended = signed.jobs.wait(job_id, 60)
+    signed.jobs.unpause(GENERALIST)
+
+    assert ended is JobStatus.CANCELLED
+    assert signed.jobs.result(job_id).status is JobStatus.CANCELLED
+
+
 @pytest.mark.parametrize(
     "call",
     [
