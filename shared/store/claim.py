@@ -36,6 +36,7 @@ from handoff_queue.shared.store.script_arguments import (
     build_worst_case_argument,
     encode_json,
     iterate_rows,
+    parse_name,
 )
 from handoff_queue.shared.store.tool_call_approvals import (
     CallQuestions,
@@ -145,8 +146,8 @@ class EndedRun:
 
     @classmethod
     def parse(cls, answer: Sequence[bytes]) -> EndedRun:
-        """Return the run in the answer of a script."""
-        job_id, handoff_id, result, proof = (value.decode() for value in answer)
+        """Return the run in the answer of a script. A worker may have written its parts."""
+        job_id, handoff_id, result, proof = map(parse_name, answer)
         return cls(JobId(job_id), HandoffId(handoff_id), result, proof)
 
 
@@ -279,7 +280,7 @@ class HandoffClaim:
                 limit, _describe_refusal(BUDGET_NAMES[level], limit, worst), level=level
             )
         if answer[0] == b"rate_limit":
-            return Wait(int(answer[1]) / 1000, answer[2].decode())
+            return Wait(int(answer[1]) / 1000, parse_name(answer[2]))
         self.limiter.record_admission(expected, answer[1:])
         self._check_lease()
         return None

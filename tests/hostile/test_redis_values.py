@@ -22,6 +22,7 @@ from handoff_queue.shared.types.handoff import make_ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, create_word
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.shared.types.rate_limits import ExpectedUsage, Wait
 from handoff_queue.supervisor.client.deletion import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import read_stats
 from handoff_queue.supervisor.client.waiting_reasons import find_open_questions
@@ -247,6 +248,23 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         version = version_of(supervisor, job_id)
         decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
         assert supervisor.journal.commit(decision)
+
+
+def test_a_reason_of_a_rate_limit_that_is_no_text_fails_no_call(server: Server) -> None:
+    """The calls of all agents failed, and did not wait."""
+    with server.store("supervisor") as supervisor, server.store("worker-writer") as honest:
+        job_id, bucket = a_job(supervisor), "account:model"
+        issue(supervisor, job_id, "write.1", role="writer")
+        with server.connected_as("worker-analyst") as attacker:
+            until_ms = int(time.time() * 1000) + 600_000
+            attacker.hset(keys.bucket(bucket), mapping={"until": until_ms, "why": b"\xff\xfe"})
+
+        expected = ExpectedUsage(bucket, 400, 500)
+        wait = granted_claim(honest, job_id, "write.1").reserve(WorstCase(1, 1, 0), expected)
+
+        assert isinstance(wait, Wait)
+        assert wait.why == "\ufffd\ufffd"
+        supervisor.connection.redis.delete(keys.bucket(bucket))
 
 
 def test_a_reservation_without_its_day_stops_no_end_of_a_job(server: Server) -> None:
