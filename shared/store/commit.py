@@ -189,11 +189,6 @@ def _build_optional_fields(commit: Commit) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if commit.drop:
         fields["drop"] = list(commit.drop)
-    if commit.answered:
-        answers: list[dict[str, Any]] = []
-        for call in commit.answered:
-            answers.append({"asked": call.asked, "handoff": call.handoff_id, "place": call.place})
-        fields["decided"] = answers
     if commit.verified:
         verified_amounts = commit.verified
         fields["verified"] = {

@@ -184,6 +184,8 @@ class Journal:
             arguments["cancels"] = self._build_cancel_events(commit)
         if not end and (newer := describe_valid_events(commit)):
             arguments["regardless"] = newer
+        if commit.answered:
+            arguments["decided"] = self._build_answers(commit)
         if commit.creates:
             tenant = str(commit.fields.get("tenant", DEFAULT_TENANT))
             self._connection.sealing.record_tenant(commit.job_id, tenant)
@@ -199,6 +201,18 @@ class Journal:
             *[build_page_entry(sealing, commit.job_id, page) for page in commit.pages],
             *build_payload_arguments(sealing, commit.job_id, commit.payloads),
         ]
+
+    def _build_answers(self, commit: Commit) -> list[dict[str, Any]]:
+        """Return the answers to questions about tool calls. A worker reads the answer to its
+        question. The other events of the commit may be about other agents, so the answer has a
+        signature of its own.
+        """
+        answers: list[dict[str, Any]] = []
+        for call in commit.answered:
+            event = commit.events[call.place - 1]
+            (text,) = sign_events(self._trust, commit.job_id, [event], commit.expected)
+            answers.append({"asked": call.asked, "handoff": call.handoff_id, "event": text})
+        return answers
 
     def _build_cancel_events(self, commit: Commit) -> dict[str, str]:
         """Return the event for the journal of each child job whose handoff is dropped."""

@@ -211,8 +211,8 @@ def agents(job_id: JobId) -> str:
 
 
 def handoff(job_id: JobId, agent: str, handoff_id: HandoffId) -> str:
-    """hash: state, SHA-1 of the fence, lease, claims, reservation, result. Only supervisors and
-    workers of the agent write it.
+    """hash: state, SHA-1 of the fence, lease, claims, reservation, result, answers about calls.
+    Only clients, supervisors and workers of the agent use it.
     """
     return f"{job(job_id)}:h:{agent}:{handoff_id}"
 

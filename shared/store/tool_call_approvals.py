@@ -136,26 +136,23 @@ def _parse_answer(
     """Return the answer to a question about a call.
 
     Args:
-        decision: see `decided` in `parts/tool_call_approvals.lua`.
+        decision: the event, with its signature.
 
     Raises:
         UntrustedMessage: the answer is about another call, or its signature does not hold.
         MalformedMessage: the event is not an answer.
     """
-    place, *raw = json.loads(decision)
-    texts: list[str] = []
-    for text in raw:
-        texts.append(without_signature(text.encode())[0].decode())
-    event = parse_event(texts[int(place) - 1])
+    text, stamp_text = without_signature(decision)
+    event = parse_event(text)
     if not isinstance(event, Approved | Rejected):
         raise MalformedMessage(f"{event.type} is not an answer about a call")
     if event.call != call:
         raise UntrustedMessage("it is about another call")
     if trust.is_on:
-        stamp = read_stamp(without_signature(raw[-1].encode())[1])
-        if stamp.count != len(texts):
+        stamp = read_stamp(stamp_text)
+        if stamp.count != 1:
             raise UntrustedMessage("its signature is about more events")
-        signer = check_batch(trust, job_id, texts, stamp, [event])
+        signer = check_batch(trust, job_id, [text.decode()], stamp, [event])
         if not may_write(signer, event):
             raise UntrustedMessage(f"it is signed by {signer.name}, which may not answer")
     return event

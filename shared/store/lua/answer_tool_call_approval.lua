@@ -10,12 +10,13 @@ if not status then return 0 end
 if cancelled or not has_value(cjson.decode(ARGV[4]), status) then return -1 end
 -- Workers write the progress of all jobs, so the open questions there are for lists only. Workers
 -- of other agents write neither the hash of the job nor the hash of the handoff.
-local is_decided = redis.call('HEXISTS', job, 'decided:' .. question) == 1
-local state = redis.call('HGET', handoff_key(job, handoff), 'state')
+local handoff_hash = handoff_key(job, handoff)
+local is_decided = redis.call('HEXISTS', handoff_hash, 'decided:' .. question) == 1
+local state = redis.call('HGET', handoff_hash, 'state')
 if is_decided or not state or state == 'done' or state == 'dropped' then return -2 end
 local at = now_ms()
 keep_payloads(job, ARGV, 5)
 local version = append_trusted(job, ARGV, 1, 1, at, {})
-decide_call(job, handoff, question, cjson.encode({ 1, event }), at)
+decide_call(job, handoff, question, event, at)
 make_due_soon(due, job, at)
 return version

@@ -27,7 +27,7 @@ for n, pair in ipairs(calls) do
     asks[call] = integer(version + #events)
     open[#open + 1] = asks[call] .. ':' .. tool
     fields['approval:' .. asks[call]] = CALL_APPROVAL
-  elseif redis.call('HEXISTS', job, 'decided:' .. asks[call]) == 1 then
+  elseif redis.call('HEXISTS', handoff_hash, 'decided:' .. asks[call]) == 1 then
     return 'decided'
   end
 end

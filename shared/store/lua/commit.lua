@@ -17,8 +17,8 @@
 --     is refused),
 --   after (a job that must exist: otherwise nothing is written, and the returned version is -1),
 --   parent {job, handoff} (the handoff of another job that this job does from now on),
---   decided[{asked, handoff, place}] (answers to questions about calls: version of the question,
---     its handoff, and the place of the answer among the events, from 1),
+--   decided[{asked, handoff, event}] (answers to questions about calls: version of the question,
+--     its handoff, and the event of the answer with a signature of its own),
 --   ended (1: this ends the job),
 --   pages (number of fetched pages that the job gets from another job),
 --   verified {job[], day, today[]} (see `parts/verified_usage.lua`),
@@ -322,9 +322,7 @@ if status and version == decision.events and left_of(job) > 0 then
   redis.call('PEXPIRE', job .. ':newest', integer(left_of(job)))
 end
 for _, answer in ipairs(decision.decided or {}) do
-  local batch = { answer.place }
-  for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end
-  decide_call(job, answer.handoff, integer(answer.asked), cjson.encode(batch), at)
+  decide_call(job, answer.handoff, integer(answer.asked), answer.event, at)
 end
 if #issued > 0 then issue() end
 if #drops > 0 then drop_all() end

@@ -1,5 +1,5 @@
--- Return the answers to the questions about calls of a claimed handoff. They come from the job's
--- hash, because no worker may read the journal.
+-- Return the answers to the questions about calls of a claimed handoff. They come from the hash of
+-- the handoff, because no worker may read the journal.
 -- KEYS job.  ARGV: handoff, fence.
 -- Returns {'ok', then for each answer: id of the call, `decided` (see
 -- `parts/tool_call_approvals.lua`), compressed note (''), compressed arguments ('')} | {'lost'} |
@@ -15,11 +15,9 @@ local function payload(ref)
   return type(ref) == 'table' and short_payload(job, ref.digest) or ''
 end
 for call, version in pairs(from_json(asks_json or '') or {}) do
-  local decided = redis.call('HGET', job, 'decided:' .. version)
+  local decided = redis.call('HGET', handoff_hash, 'decided:' .. version)
   if decided then
-    local batch = cjson.decode(decided)
-    local place = batch[1]
-    local event = cjson.decode(batch[1 + place])
+    local event = from_json(decided)
     for _, value in ipairs({ call, decided, payload(event.note), payload(event.arguments) }) do
       answer[#answer + 1] = value
     end

@@ -296,8 +296,8 @@ class SignedCall:
         text = approved.to_json()
         if identity:
             (text,) = sign_events(self.store_of(identity).trust, self.job_id, [approved])
-        fields = {f"decided:{self.asked}": json.dumps([1, text])}
-        store.connection.redis.hset(keys.job(self.job_id), mapping=fields)
+        handoff = keys.handoff(self.job_id, "researcher", FIND)
+        store.connection.redis.hset(handoff, f"decided:{self.asked}", text)
         claimed = granted_claim(self.store_of("worker-researcher"), self.job_id, "find.1")
         return claimed.read_call_answers()["toolu_1"]
 

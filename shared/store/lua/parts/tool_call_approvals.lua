@@ -1,10 +1,10 @@
 -- Part of the scripts about calls of tools that a person approves. Each question is an event of the
 -- journal. The job's progress has `calls` (the open questions, each as VERSION:TOOL), and
--- `approval:VERSION` for each of them. The job's hash has `decided:VERSION` (JSON: the place of the
--- answer in its batch, from 1, then the events of the batch, because the last one has the signature
--- of all). The hash of a handoff has `asks` (JSON: the version of the question by the id of its
+-- `approval:VERSION` for each of them. The hash of a handoff has `decided:VERSION` (the event of the
+-- answer, with a signature of its own), `asks` (JSON: the version of the question by the id of its
 -- call), `asks_since` while the handoff waits for an answer (Unix ms), and `asked_ms` (time of its
--- earlier waits).
+-- earlier waits). An answer names the note and the arguments of a person, so only workers of the
+-- agent may read it. It has no other event of its batch, because these name handoffs of others.
 
 local CALL_APPROVAL = 'tools' -- a value of `ApprovalOf`
 
@@ -64,13 +64,14 @@ local function close_calls(job, asks)
 end
 
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
--- finds the handoff. `answer`: see `decided` above.
+-- finds the handoff. `answer`: see `decided` above. An answer to an unknown handoff is not noted.
 local function decide_call(job, handoff, version, answer, at)
   local handoff_hash = handoff_key(job, handoff)
-  redis.call('HSET', job, 'decided:' .. version, answer)
   close_call(job, version)
-  local is_issued = redis.call('HGET', handoff_hash, 'state') == 'issued'
-  if is_issued and redis.call('HEXISTS', handoff_hash, 'asks_since') == 1 then
+  local state = redis.call('HGET', handoff_hash, 'state')
+  if not state then return end
+  redis.call('HSET', handoff_hash, 'decided:' .. version, answer)
+  if state == 'issued' and redis.call('HEXISTS', handoff_hash, 'asks_since') == 1 then
     redis.call('HDEL', handoff_hash, 'waits', 'deferred')
     redis.call('HSET', handoff_hash, 'lost', '1')
     redis.call('ZADD', due_of(job, handoff), integer(at), member_of(job, handoff))
