@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
-from handoff_queue.supervisor.text.markdown import parse_blocks
+from handoff_queue.supervisor.text.markdown import has_many_blocks, parse_blocks, split_lines
 from handoff_queue.supervisor.text.quantities import is_unit
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def find_uncited_sentences(
     uncited: list[str] = []
     proven: set[str] = set()
     known = set(map(_strip_marks, claims)) - {""}
-    for sentences in _iterate_passages(text):
+    iterate = _iterate_lines if has_many_blocks(text) else _iterate_passages
+    for sentences in iterate(text):
         last_mark = _MARK_AT_END.search(sentences[-1])
         covers_all = last_mark is not None and _has_source(last_mark[1], sources)
         for sentence in sentences:
@@ -150,6 +151,12 @@ def has_figure(sentence: str) -> bool:
             if _is_figure(number):
                 return True
     return False
+
+
+def _iterate_lines(text: str) -> Iterator[list[str]]:
+    """Yield the sentences of each line of a text that is too long for a parser."""
+    for line in filter(str.strip, split_lines(text)):
+        yield _split_sentences(" ".join(line.split()))
 
 
 def _iterate_passages(text: str) -> Iterator[list[str]]:

@@ -19,10 +19,23 @@ def split_lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
+MAX_BLOCK_MARKS = 50_000
+"""Most line breaks and bars of a text whose blocks are parsed. A line or a cell of a table needs up
+to 1,400 bytes of memory while it is parsed, and a worker that was taken over may return 64 MB.
+"""
+
+
+def has_many_blocks(text: str) -> bool:
+    """Return whether a text is too long for a parser of its blocks."""
+    return sum(map(text.count, "\r\n|")) > MAX_BLOCK_MARKS
+
+
 def parse_blocks(text: str) -> list[Token]:
     """Return the tokens of the blocks in order. `Token.map` holds the first line of a block
-    and the line after its last line.
+    and the line after its last line. A text that is too long for the parser has no blocks.
     """
+    if has_many_blocks(text):
+        return []
     return _create_parser().parse("\n".join(split_lines(text)))
 
 

@@ -5,9 +5,16 @@ one regular expression searches it: 60,000 blanks stopped all jobs for more than
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
+from handoff_queue.supervisor.lifecycle.uncited_sentences import find_uncited_sentences
+from handoff_queue.supervisor.text.markdown import (
+    MAX_BLOCK_MARKS,
+    iterate_headings,
+    lower_headings,
+)
 from handoff_queue.supervisor.text.sanitizing import clean_form, without_foreign_images
 from handoff_queue.supervisor.tracing.page import MAX_MARKS, render_answer
 
@@ -34,6 +41,28 @@ def test_the_images_of_each_answer_are_found_in_a_short_time(answer: str) -> Non
     without_foreign_images(answer)
 
     assert time.process_time() - begun < MAX_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["# a\n", "|a|b|\n|-|-|\n", "a\n===\n", "- a\n", "a\r"])
+def test_a_supervisor_needs_little_memory_for_an_answer_with_many_lines(line: str) -> None:
+    """A worker may return 64 MB, and the parser needed 345 times as much."""
+    answer = line * (260_000 // len(line))
+    tracemalloc.start()
+
+    assert lower_headings(2, answer).startswith(line[0])
+    assert list(iterate_headings(answer)) == []
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak_bytes < 40 * len(answer)
+
+
+def test_each_line_of_an_answer_with_many_lines_needs_its_own_source() -> None:
+    filler = "\n" * MAX_BLOCK_MARKS
+    answer = f"The pump has 5 kW.{filler}The pipe has 7 m [1].\nThe end:"
+
+    assert find_uncited_sentences(answer, sources=1) == ("The pump has 5 kW.",)
 
 
 @pytest.mark.parametrize("text", ["<a b=c>", "![a](b.png)", "![a][b]\n\n[b]: c.png", "["])
