@@ -27,6 +27,7 @@ from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import compute_digest
+from handoff_queue.shared.types.origins import find_tool
 
 PAYLOAD_CHARS = 32_000_000
 """Characters of payloads that a process keeps in memory."""
@@ -36,6 +37,10 @@ MANIFESTS = 16
 """Parsed manifests that a process keeps."""
 UNLIMITED_S = 3_600.0
 """Seconds that a handoff without a deadline counts as having left."""
+MAX_OWN_CHARS = 200_000
+"""Characters of the passages of a kept result that the models of other agents wrote. A worker that
+was taken over may have written any number, and each quote is compared with all of them.
+"""
 _EMPTY = compute_digest("")
 
 
@@ -202,6 +207,11 @@ class PayloadCache:
         self._documents.put(text, scope)
 
 
+def _is_name_of_page(path: str) -> bool:
+    """Return whether a tool gives such a name to a page, a result, a file or a note."""
+    return get_host(path) is not None or path.startswith(("tool:", f"{MEMORY}:"))
+
+
 @dataclass(slots=True)
 class _DocumentAccess:
     """The texts that one running handoff may read and cite, for `ToolContext` and `Sources`."""
@@ -230,9 +240,12 @@ class _DocumentAccess:
     def load_fetched_pages(self) -> tuple[Document, ...]:
         """Return the pages that were fetched for the job, also by other handoffs and by earlier
         claims of this handoff, the newest first. The store is read once.
+
+        A worker that was taken over may add a page with the name of a document. It is left out.
         """
         if not self._has_read_pages:
-            self._pages.extend(self._store.payloads.load_fetched_pages(self._job_id))
+            pages = self._store.payloads.load_fetched_pages(self._job_id)
+            self._pages.extend(page for page in pages if _is_name_of_page(page.path))
             self._has_read_pages = True
         return tuple(self._pages)
 
@@ -288,11 +301,25 @@ class _DocumentAccess:
         for written_at, text in self._own_words:
             if written_at <= place:
                 texts.append(text)
-        if source not in self._result_places:
-            for page in self.load_fetched_pages():
-                if page.path == source:
-                    texts += page.own_passages or ()
+        if source not in self._result_places and find_tool(source) is not None:
+            texts += self._list_own_passages(source)
         return texts
+
+    def _list_own_passages(self, source: str) -> list[str]:
+        """Return the words that other agents wrote into the calls before a kept result of a tool,
+        the oldest first, with at most `MAX_OWN_CHARS` characters.
+        """
+        passages: list[str] = []
+        left = MAX_OWN_CHARS
+        for page in reversed(self.load_fetched_pages()):
+            if page.path != source:
+                continue
+            for passage in page.own_passages or ():
+                left -= len(passage)
+                if left < 0:
+                    return passages
+                passages.append(passage)
+        return passages
 
     def record_text(self, text: str) -> None:
         """Note a text that a request shows."""

@@ -75,9 +75,10 @@ def cut_part(document: Document, text: str, offset: int) -> str:
 
 def _find_origins(document: Document, context: ToolContext) -> tuple[Origin, ...]:
     """Return the origins of a document of the job, a fetched page, a stored result of a tool, or
-    the quote of a note. A note may come from a private document.
+    the quote of a note. A note may come from a private document. A page with the text of a document
+    of the job is private, too: a worker that was taken over may add such a page.
     """
-    if document in context.manifest.documents:
+    if document.digest in {own.digest for own in context.manifest.documents}:
         return (DOCUMENT,)
     if document.path.startswith(f"{MEMORY}:"):
         return union(UNKNOWN, (build_tool_origin(MEMORY),))
