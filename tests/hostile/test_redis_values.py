@@ -5,6 +5,7 @@ these values, and go on.
 from __future__ import annotations
 
 import json
+import math
 import time
 
 import pytest
@@ -265,6 +266,33 @@ def test_a_reason_of_a_rate_limit_that_is_no_text_fails_no_call(server: Server) 
         assert isinstance(wait, Wait)
         assert wait.why == "\ufffd\ufffd"
         supervisor.connection.redis.delete(keys.bucket(bucket))
+
+
+@pytest.mark.parametrize("member", ["1099511627776:acme", "1099511627776"])
+@pytest.mark.parametrize("score", [1e15, 1e300, math.inf, -math.inf])
+def test_a_worker_puts_no_wake_up_of_a_tenant_behind_all_others(
+    server: Server, member: str, score: float
+) -> None:
+    """One number kept all wake-ups of a tenant at the end of a busy queue."""
+    fair = f"{keys.FAIR}supervisor"
+    with server.store("supervisor") as supervisor, server.connected_as("worker-analyst") as worker:
+        redis, run_script = supervisor.connection.redis, supervisor.connection.run_script
+        redis.delete("supervisor", fair, f"{fair}:next", f"{fair}:messages")
+        job_id, others = a_job(supervisor, "acme"), [a_job(supervisor, "beta") for _ in range(3)]
+
+        def wake(job: JobId, tag: int) -> None:
+            run_script("fair_enqueue", ["supervisor"], [0, job, tag, f"{job} "])
+
+        wake(others[0], 0)  # it is alone in the queue, and has no place
+        worker.zadd(f"{fair}:next", {member: score})
+        for tag, job in enumerate((others[1], job_id, *others, *others), start=1):
+            wake(job, tag)
+        taken = [run_script("fair_dequeue", ["supervisor"], ["none"]) for _ in range(3)]
+        scores = [place for _, place in redis.zrange(fair, 0, -1, withscores=True)]
+
+        assert f"{job_id} ".encode() in taken
+        assert all(2**40 <= place < 2**41 for place in scores)
+        redis.delete("supervisor", fair, f"{fair}:next", f"{fair}:messages")
 
 
 def test_a_reservation_without_its_day_stops_no_end_of_a_job(server: Server) -> None:

@@ -28,6 +28,21 @@ local function lowest_in_class(fair, base)
   return first[2]
 end
 
+-- Return the score of the next message of a tenant, and note the score after it. `turn`: member of
+-- the tenant in the class. Workers write these scores, too. So the lowest score is in the class, and
+-- a tenant is at most as many messages behind it as the queue has.
+local function take_turn(fair, base, turn)
+  local class, first = integer(base), base + 1
+  -- the lowest score after the last take; before the first take, it is that of the first message
+  local lowest = number_or(redis.call('ZSCORE', fair .. ':next', class), first)
+  if lowest < first or lowest >= base + CLASS then lowest = first end
+  local next_score = number_or(redis.call('ZSCORE', fair .. ':next', turn), 0)
+  local last = lowest + redis.call('ZCARD', fair)
+  local score = math.max(lowest, math.min(next_score, last))
+  redis.call('ZADD', fair .. ':next', integer(score + 1), turn)
+  return score
+end
+
 -- Give a message its place in the order. `message`: {member, tag, text, goes_first}; `goes_first`:
 -- before all other messages of its class. A worker may have written a member whose job cannot be
 -- read.
@@ -40,13 +55,7 @@ local function add_to_order(queue, message)
   local base = priority == 'batch' and 2 * CLASS or CLASS
   local score = base
   if not message.goes_first then
-    local class = integer(base)
-    local turn = class .. ':' .. (tenant or 'default')
-    local next_score = tonumber(redis.call('ZSCORE', fair .. ':next', turn) or 0)
-    -- the lowest score after the last take; before the first take, it is that of the first message
-    local lowest = tonumber(redis.call('ZSCORE', fair .. ':next', class) or base + 1)
-    score = math.max(lowest, next_score)
-    redis.call('ZADD', fair .. ':next', integer(score + 1), turn)
+    score = take_turn(fair, base, integer(base) .. ':' .. (tenant or 'default'))
   end
   local entry = member .. ' ' .. message.tag
   redis.call('ZADD', fair, integer(score), entry)
