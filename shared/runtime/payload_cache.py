@@ -39,7 +39,7 @@ UNLIMITED_S = 3_600.0
 """Seconds that a handoff without a deadline counts as having left."""
 MAX_OWN_CHARS = 200_000
 """Characters of the passages of a kept result that the models of other agents wrote. A worker that
-was taken over may have written any number, and each quote is compared with all of them.
+was taken over may have written any number, and each quote is compared with all passages.
 """
 _EMPTY = compute_digest("")
 

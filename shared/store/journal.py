@@ -204,8 +204,8 @@ class Journal:
 
     def _build_answers(self, commit: Commit) -> list[dict[str, Any]]:
         """Return the answers to questions about tool calls. A worker reads the answer to its
-        question. The other events of the commit may be about other agents, so the answer has a
-        signature of its own.
+        question. The other events of the commit may be about other agents. So each answer has a
+        separate signature.
         """
         answers: list[dict[str, Any]] = []
         for call in commit.answered:

@@ -128,8 +128,8 @@ def read_ends_of(
 
 
 def parse_end(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
-    """Return the end of a handoff from the fields of its hash; None: it has not ended, or a worker
-    has written a version that no journal has.
+    """Return the end of a handoff from the fields of its hash. None: it has not ended, or a worker
+    has written a false version.
     """
     number = parse_figure(version)
     if fence and number is not None:

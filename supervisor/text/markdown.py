@@ -20,8 +20,8 @@ def split_lines(text: str) -> list[str]:
 
 
 MAX_BLOCK_MARKS = 50_000
-"""Most line breaks and bars of a text whose blocks are parsed. A line or a cell of a table needs up
-to 1,400 bytes of memory while it is parsed, and a worker that was taken over may return 64 MB.
+"""Most line breaks and bars of a text whose blocks are parsed. The parser needs up to 1,400 bytes
+of memory for a line or a cell of a table. A worker that was taken over may return 64 MB.
 """
 
 

@@ -60,7 +60,7 @@ def test_an_answer_after_the_time_names_no_handoff_of_another_agent(
     request = Request("My salary.", workflow=parse_workflow(WORKFLOW), approvals=GO_ON)
     job_id = shell.jobs.submit(request)
     shell.advance(job_id)
-    issued = {event.step_id: event for event in shell.open(job_id)}
+    issued = {str(event.step_id): event for event in shell.open(job_id)}
     handoff_id, digest = HandoffId("ask.1"), issued["ask"].handoff.digest
     with server.store(ATTACKER) as worker:
         ask(worker.claims.claim(ClaimRequest(job_id, handoff_id, digest, "w:1")), wait_s=1)

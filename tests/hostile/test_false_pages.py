@@ -60,7 +60,9 @@ def test_a_page_with_the_text_of_a_document_stays_private(server: Server) -> Non
     with server.store("worker-writer") as honest:
         documents = documents_with(server, honest, (a_page(PAGE, MARGIN), MARGIN))
 
-        output = read_document_tool().run({"source": PAGE}, documents.tool_context)
+        run = read_document_tool().run
+        assert run is not None
+        output = run({"source": PAGE}, documents.tool_context)
 
         assert isinstance(output, ToolOutput)
         assert output.origins == (DOCUMENT,)

@@ -251,7 +251,7 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         assert supervisor.journal.commit(decision)
 
 
-def test_a_reason_of_a_rate_limit_that_is_no_text_fails_no_call(server: Server) -> None:
+def test_a_rate_limit_whose_reason_is_not_utf_8_fails_no_call(server: Server) -> None:
     """The calls of all agents failed, and did not wait."""
     with server.store("supervisor") as supervisor, server.store("worker-writer") as honest:
         job_id, bucket = a_job(supervisor), "account:model"

@@ -18,7 +18,7 @@
 --   after (a job that must exist: otherwise nothing is written, and the returned version is -1),
 --   parent {job, handoff} (the handoff of another job that this job does from now on),
 --   decided[{asked, handoff, event}] (answers to questions about calls: version of the question,
---     its handoff, and the event of the answer with a signature of its own),
+--     its handoff, and the event of the answer with a separate signature),
 --   ended (1: this ends the job),
 --   pages (number of fetched pages that the job gets from another job),
 --   verified {job[], day, today[]} (see `parts/verified_usage.lua`),

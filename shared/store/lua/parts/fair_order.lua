@@ -29,8 +29,8 @@ local function lowest_in_class(fair, base)
 end
 
 -- Return the score of the next message of a tenant, and note the score after it. `turn`: member of
--- the tenant in the class. Workers write these scores, too. So the lowest score is in the class, and
--- a tenant is at most as many messages behind it as the queue has.
+-- the tenant in the class. Workers write these scores, too. So the lowest score must be in the
+-- class, and a tenant is at most as many messages behind the lowest score as the queue has.
 local function take_turn(fair, base, turn)
   local class, first = integer(base), base + 1
   -- the lowest score after the last take; before the first take, it is that of the first message

@@ -1,10 +1,10 @@
 -- Part of the scripts about calls of tools that a person approves. Each question is an event of the
 -- journal. The job's progress has `calls` (the open questions, each as VERSION:TOOL), and
--- `approval:VERSION` for each of them. The hash of a handoff has `decided:VERSION` (the event of the
--- answer, with a signature of its own), `asks` (JSON: the version of the question by the id of its
--- call), `asks_since` while the handoff waits for an answer (Unix ms), and `asked_ms` (time of its
--- earlier waits). An answer names the note and the arguments of a person, so only workers of the
--- agent may read it. It has no other event of its batch, because these name handoffs of others.
+-- `approval:VERSION` for each of them. The hash of a handoff has `decided:VERSION` (the event of
+-- the answer, with a separate signature), `asks` (JSON: the version of the question by the id of
+-- its call), `asks_since` while the handoff waits for an answer (Unix ms), and `asked_ms` (time of
+-- its earlier waits). An answer names the note and the arguments of a person, so only workers of
+-- the agent may read it. The other events of its batch name handoffs of others.
 
 local CALL_APPROVAL = 'tools' -- a value of `ApprovalOf`
 
