@@ -120,6 +120,8 @@ def test_values_are_counted_outside_of_texts_only(text: str, piece_bytes: int) -
     groups, commas = _groups_and_commas(value)
     assert sum(count.groups for count in counts) == groups
     assert sum(count.commas for count in counts) == commas
+    assert has_more_values(text, groups + commas)
+    assert not has_more_values(text, groups + commas + 1)
 
 
 def _groups_and_commas(value: Any) -> tuple[int, int]:
