@@ -26,8 +26,10 @@ CHAT_TAGS = ("assistant", "function_calls", "function_results", "human", "system
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
 """White space, and invisible characters."""
 _TAG = "|".join(OWN_TAGS + CHAT_TAGS)
+_BEGINNINGS = "<\uff1c\ufe64"
+"""The characters that begin a tag."""
 _CLOSING = re.compile(
-    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{_TAG})(?![\w-]))",
+    rf"([{_BEGINNINGS}]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{_TAG})(?![\w-]))",
     re.IGNORECASE,
 )
 """A closing tag of the prompt, also with other forms of its characters."""
@@ -38,6 +40,8 @@ def escape_tags(text: str) -> str:
     around it. `CHAT_TAGS` are escaped, too. Closing tags of HTML stay as they are. A JSON text
     keeps its value, except for other forms of a slash in such a tag.
     """
+    if not any(beginning in text for beginning in _BEGINNINGS):  # much faster than the pattern
+        return text
     return _CLOSING.sub(r"\1\\/", text)
 
 
