@@ -177,12 +177,18 @@ def test_the_same_job_gets_the_same_quote() -> None:
     assert compute_quote(CHAIN, past, 0, 0.0, "j") == compute_quote(CHAIN, past, 0, 0.0, "j")
 
 
+_RATIO = st.floats(0.01, 100)
+
+
 @pytest.mark.slow
 @draws(25)
-@given(st.integers(0, 10**6))
-def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
-    job = CostSimulation(Random(seed))
-    quote = compute_quote(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
+@given(st.integers(0, 10**6), st.sampled_from([0, MIN_SCORES]), _RATIO, _RATIO)
+def test_the_likely_figure_is_never_above_the_upper_bound(
+    seed: int, scores: int, likely: float, most: float
+) -> None:
+    samples = CostSimulation(Random(seed)).past(1).samples
+    score = QuoteScore(likely, most, likely, most)
+    quote = compute_quote(CHAIN, CostHistory(samples, [score] * scores), 0, 0.0, "j")
 
     for estimate in (quote.microusd, quote.seconds):
         assert estimate is None or estimate.likely <= estimate.most
