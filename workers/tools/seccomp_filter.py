@@ -160,7 +160,7 @@ memory that belongs to no process. A new session has its own share of the proces
 _FIRST_UNKNOWN = 463
 """The first number that is newer than this file. The last call of Linux 6.10 is 462."""
 _FIRST_UNKNOWN_OPTION = 74
-"""The same for the options of prctl."""
+"""The first option of prctl that is newer than this file. The last option of Linux 6.10 is 73."""
 Instruction = tuple[int, int, int, int]
 """Code, instructions to skip if true, and if false, and the operand."""
 _libc = ctypes.CDLL(None, use_errno=True)
